@@ -50,15 +50,22 @@ double rope_frequency(double theta, const RopeScaling& scaling, std::int64_t wid
       return llama3_frequency(f, scaling);
     case RopeScaling::Kind::yarn:
       return yarn_frequency(f, theta, scaling, width, i);
+    case RopeScaling::Kind::longrope:
+      CHOIR_CHECK(std::ssize(scaling.divisors) == width / 2, "{} divisors of {} pairs",
+                  scaling.divisors.size(), width / 2);
+      return f / scaling.divisors[static_cast<std::size_t>(i)];
     default:
       return f;
   }
 }
 
 double rope_attention_factor(const RopeScaling& scaling) {
-  if (scaling.kind != RopeScaling::Kind::yarn) return 1;
+  const bool yarn = scaling.kind == RopeScaling::Kind::yarn;
+  if (!yarn && scaling.kind != RopeScaling::Kind::longrope) return 1;
   if (scaling.attention_factor > 0) return scaling.attention_factor;
-  return scaling.factor <= 1 ? 1 : 0.1 * std::log(scaling.factor) + 1;
+  if (scaling.factor <= 1) return 1;
+  const double grown = std::log(scaling.factor);
+  return yarn ? 0.1 * grown + 1 : std::sqrt(1 + grown / std::log(scaling.original));
 }
 
 void rope_table(const Stream& stream, double theta, const TensorView& table,

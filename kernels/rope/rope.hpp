@@ -2,6 +2,8 @@
 // Rotary position embedding (Su et al. 2021), in place. The first R of the D features of a head
 // rotate, and their pairs lie within R.
 
+#include <vector>
+
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 #include "choir/ops/positions.hpp"
@@ -21,14 +23,18 @@ enum class RopePairing { half_split, interleaved };
 ///   yarn    r f / factor + (1-r) f, where r increases from 0 to 1 between the pairs that turn
 ///           beta_fast and beta_slow times within `original` positions; cosines and sines are
 ///           multiplied by the attention factor  (Peng et al. 2023)
+///   longrope  f / divisors[i]; cosines and sines are multiplied by the attention factor
+///           (Ding et al. 2024)
 struct RopeScaling {
-  enum class Kind : std::uint8_t { none, linear, llama3, yarn } kind = Kind::none;
+  enum class Kind : std::uint8_t { none, linear, llama3, yarn, longrope } kind = Kind::none;
   double factor = 1;
-  double original = 0;  ///< positions of the first training: llama3, yarn
+  double original = 0;  ///< positions of the first training: llama3, yarn, longrope
   double low = 1, high = 4;
   double beta_fast = 32, beta_slow = 1;
-  bool truncate = true;         ///< yarn: the ends of the ramp are whole pairs
-  double attention_factor = 0;  ///< yarn; 0: 0.1 ln(factor) + 1
+  bool truncate = true;  ///< yarn: the ends of the ramp are whole pairs
+  /// 0: 0.1 ln(factor) + 1 for yarn, sqrt(1 + ln(factor) / ln(original)) for longrope.
+  double attention_factor = 0;
+  std::vector<double> divisors{};  ///< longrope: of the R/2 pairs
 };
 /// The frequency of pair i < R/2 of the R features that rotate, computed in double; pure.
 double rope_frequency(double theta, const RopeScaling& scaling, std::int64_t width, std::int64_t i);

@@ -295,10 +295,11 @@ int generate_command(const Invocation& call) {
                    "answer as the assistant of a conversation, in the template of the model; "
                    "without a prompt, each line of the standard input is a turn")
           .excludes(ids);
-  app.add_option("--template", request.text.chat_template,
-                 "own (the model's chat template), plain, llama2, llama3, chatml, mistral or "
-                 "gemma; default: own "
-                 "if it has one, else detected from the tokenizer's control tokens, else plain")
+  app.add_option(
+         "--template", request.text.chat_template,
+         fmt::format("own (the model's chat template), {}; default: own if it has one, else "
+                     "detected from the tokenizer's control tokens, else plain",
+                     kChatTemplates))
       .needs(chat);
   app.add_option("--system", request.text.system, "system prompt of a conversation").needs(chat);
   const auto logits =

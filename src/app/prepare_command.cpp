@@ -18,6 +18,7 @@
 #include "src/core/text.hpp"
 #include "src/data/audio/folder_manifest.hpp"
 #include "src/data/audio/prepare_audio.hpp"
+#include "src/data/chat/chat_template.hpp"
 #include "src/data/chat/prepare_chat.hpp"
 #include "src/data/corpora/corpus_preparation.hpp"
 #include "src/data/text/prepare_text.hpp"
@@ -239,9 +240,11 @@ void add_prepare_chat(CommandLine& prepare, PrepareAction& chosen, const FamilyT
       .within(0.0, 0.5);
   app.add_option(
       "--template", request->options.chat_template,
-      "own (chat_template.jinja or tokenizer_config.json beside the tokenizer), plain, "
-      "llama2, llama3, chatml (qwen), mistral or gemma; default: own if there is one, else "
-      "detected from the tokenizer's control tokens, else plain");
+      fmt::format(
+          "own (chat_template.jinja or tokenizer_config.json beside the tokenizer), {}; "
+          "default: own if there is one, else detected from the tokenizer's control tokens, "
+          "else plain",
+          kChatTemplates));
   app.add_option("--system", request->options.system,
                  "system prompt for conversations without one; default: that of the template");
   app.add_option("--context", request->options.context,

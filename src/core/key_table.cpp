@@ -113,8 +113,9 @@ std::optional<KeyValue> convert(const Key& key, const json& value) {
       if (!value.is_array()) break;
       std::vector<std::string> list;
       for (const json& item : value) {
-        if (!item.is_string()) return std::nullopt;
-        list.push_back(item.get<std::string>());
+        const bool number = key.holds_json && item.is_number();
+        if (!item.is_string() && !number) return std::nullopt;
+        list.push_back(number ? dumped(item) : item.get<std::string>());
       }
       return list;
     }

@@ -114,6 +114,7 @@ std::string Key::type_name() const {
     case KeyType::choice:
       return "one of its names";
     case KeyType::text_list:
+      if (holds_json) return "a list of numbers";
       return word.empty() ? "a list of texts" : "a list of texts or " + word;
     case KeyType::text_map:
       return holds_json ? "an object of texts or objects" : "an object of texts";
@@ -139,6 +140,14 @@ json KeySet::value_json(const Key& key, const void* object) const {
   // `get` only reads; it takes void* because the accessor also serves `set`.
   const KeyValue value = key.get(key, const_cast<void*>(object));
   if (!key.word.empty() && value == KeyValue(key.word_value)) return key.word;
+  if (key.type == KeyType::text_list && key.holds_json) {
+    json list = json::array();
+    for (const std::string& text : std::get<std::vector<std::string>>(value)) {
+      const json number = json_unless_broken(text);  // broken for ".5", say
+      list.push_back(number.is_number() ? number : json(text));
+    }
+    return list;
+  }
   return std::visit([](const auto& held) { return json(held); }, value);
 }
 
@@ -183,7 +192,8 @@ json KeySet::leaf_schema(const Key& key, const void* defaults) const {
       leaf["enum"] = key.choices;
       break;
     case KeyType::text_list: {
-      const json list = {{"type", "array"}, {"items", {{"type", "string"}}}};
+      const json list = {{"type", "array"},
+                         {"items", {{"type", key.holds_json ? "number" : "string"}}}};
       leaf["anyOf"] = json::array({list, {{"type", "string"}}});
       break;
     }

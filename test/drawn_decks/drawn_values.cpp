@@ -160,6 +160,9 @@ std::vector<std::pair<std::string, std::string>> companions(const std::string& k
   if (name == "rope_scaling" && word != "none") {
     need("position", "rope"), need("rope_factor", "2");
     if (word != "linear") need("rope_original", "16");
+    if (word == "longrope")
+      need("rope_width", "2"), need("rope_short_factors", "[1.5]"),
+          need("rope_long_factors", "[3]");
   }
   if (name == "rope_truncate")
     need("position", "rope"), need("rope_scaling", "yarn"), need("rope_factor", "2"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gemma 1, 2 and 3, Granite, OLMo 2 and 3, GPT-NeoX and Phi-3: models of transformers and llama.cpp are
+# Gemma 1, 2 and 3, Granite, OLMo 2 and 3, GPT-NeoX and Phi-3, also with longrope: models of transformers and llama.cpp are
 # read and written bit for bit, with equal logits, and adapters are trained on them alike in several
 # layouts. The weights are those of test/unit/models/gpt/dense_models_test.cpp, which has the golden numbers.
 . "$(dirname "$0")/lib/common.sh"
@@ -30,7 +30,7 @@ for model in $dense_models; do
   run 1 export $model.g --format gguf --out $model.again.gguf --name $model
   check "... and exported: the same bytes" cmp $model.gguf $model.again.gguf
 done
-for model in granite olmo2 olmo3 gpt_neox phi3; do
+for model in granite olmo2 olmo3 gpt_neox phi3 phi3_long; do
   check "$model has no offsets: the same bits" same_parameters $model.run $model.g
 done
 
@@ -55,6 +55,19 @@ for model in gemma2 gemma3; do
 done
 run 1 export gemma3.run --format nanogpt --out no
 expect "Gemma is no nanoGPT" 2 "norm_offset"
+
+# The block size chooses between the lists of longrope, and a file keeps the length of its factor.
+run 1 import phi3_long --out short.run model.block_size=8
+expect "longrope in short rows" 0 "largest_share="
+run 1 generate short.run --ids ${ids%,*,*,*,*} --logits short.npy
+run 1 generate phi3_long.run --ids ${ids%,*,*,*,*} --logits long.npy
+check "... has other angles" eval '! differ_by_at_most short.npy long.npy 0.1'
+run 1 export short.run --format gguf --out short.gguf
+run 1 import short.gguf --out short.again model.block_size=8
+run 1 generate short.again --ids ${ids%,*,*,*,*} --logits again.npy
+check "... which llama.cpp's file keeps" differ_by_at_most short.npy again.npy 1e-5
+run 1 train "$root/inputs/verify_modern.json" run.dir=no model.rope_scaling=longrope model.rope_original=8
+expect "factors that are not given" 2 "model.rope_long_factors has 0 numbers, but 3 pairs"
 
 # Adapters on a frozen Gemma train alike on one rank and in layouts.
 head -c 4000 /dev/zero | tr '\0' '\7' | sed 's/\x07\x07\x07\x07/\x03\x00\x11\x00/g' >tokens.bin
@@ -101,7 +114,7 @@ refuse "a model that sees" gemma3 's/gemma3_text/gemma3/' "parts for images are 
 refuse "Gemma with SwiGLU" gemma 's/"hidden_act": "gelu"/"hidden_act": "silu"/' "hidden_act"
 refuse "an unknown key" gemma2 's/"head_dim"/"head_share": 3, "head_dim"/' "head_share"
 refuse "a cap below 0" gemma2 's/"final_logit_softcapping": 6.0/"final_logit_softcapping": -6.0/' "final_logit_softcapping"
-refuse "longrope" phi3 's/"model_type"/"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [2]}, "model_type"/' "longrope"
+refuse "longrope with too few factors" phi3_long 's/1.5, 2.0/1.5/' "have 3 and 4 numbers for 4 pairs"
 refuse "OLMo with one bias" olmo2 's/"model_type"/"attention_bias": true, "model_type"/' "attention_bias"
 refuse "a part of a head that is not even" gpt_neox 's/0.25/0.1/' "rope_width"
 run 1 train "$root/inputs/verify_modern.json" run.dir=no model.qk_norm=false model.qk_norm_span=width

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr char kOpens = '\xFF', kCloses = '\xFE', kEndsMark = '\xFD';
 constexpr std::string_view kWhite = " \t\n\r\f\v";
 constexpr const char* kCure =
-    "specify a built-in template: plain, llama2, llama3, chatml, mistral or gemma";
+    "specify a built-in template, for example plain or chatml (--template)";
 
 std::string mark(char kind, std::size_t turn) {
   return kind + std::to_string(turn) + kEndsMark;

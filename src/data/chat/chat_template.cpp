@@ -119,6 +119,14 @@ std::vector<std::string> controls_of(ChatTemplate chat) {
       return {"<|im_start|>", "<|im_end|>"};
     case ChatTemplate::gemma:
       return {"<bos>", "<start_of_turn>", "<end_of_turn>"};
+    case ChatTemplate::phi3:
+      return {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"};
+    case ChatTemplate::phi4:
+      return {"<|im_start|>", "<|im_sep|>", "<|im_end|>"};
+    case ChatTemplate::olmo2:
+      return {"<|endoftext|>"};
+    case ChatTemplate::granite:
+      return {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"};
     case ChatTemplate::llama3:
       return {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
   }
@@ -172,7 +180,11 @@ OpenedTokenizer opened_vocabulary(Vocabulary vocabulary, const std::string& chat
   choose_template(opened, chat, std::move(program), source, [&] {
     const bool instructed = vocabulary.control("[INST]") && vocabulary.control("[/INST]");
     const bool turns = vocabulary.control("<start_of_turn>") && vocabulary.control("<end_of_turn>");
-    return instructed ? ChatTemplate::mistral : turns ? ChatTemplate::gemma : ChatTemplate::plain;
+    const bool phi = vocabulary.control("<|assistant|>") && vocabulary.control("<|end|>");
+    return instructed ? ChatTemplate::mistral
+           : turns    ? ChatTemplate::gemma
+           : phi      ? ChatTemplate::phi3
+                      : ChatTemplate::plain;
   });
   opened.json = vocabulary.to_json();
   opened.file_name =
@@ -257,8 +269,9 @@ OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& ch
             "{}: the model has {} ids, but its vocabulary with the control tokens of template "
             "'{}' has {}",
             source, model_ids, name_of(opened.chat), opened.tokenizer->vocab_size()),
-        "if it was trained on conversations, specify the template of their preparation: plain, "
-        "llama2, llama3, chatml, mistral or gemma");
+        std::string("if it was trained on conversations, specify the template of their "
+                    "preparation: ") +
+            kChatTemplates);
   return opened;
 }
 
@@ -272,6 +285,8 @@ constexpr std::array kNames{
     Named{ChatTemplate::plain, "plain"},     Named{ChatTemplate::llama2, "llama2"},
     Named{ChatTemplate::llama3, "llama3"},   Named{ChatTemplate::chatml, "chatml"},
     Named{ChatTemplate::mistral, "mistral"}, Named{ChatTemplate::gemma, "gemma"},
+    Named{ChatTemplate::phi3, "phi3"},       Named{ChatTemplate::phi4, "phi4"},
+    Named{ChatTemplate::olmo2, "olmo2"},     Named{ChatTemplate::granite, "granite"},
     Named{ChatTemplate::own, "own"}};
 
 std::int32_t need(const ChatTokenizer& tokenizer, ChatTemplate chat, const char* token) {
@@ -296,17 +311,30 @@ class Renderer {
     if (options_.chat == ChatTemplate::llama3) control("<|begin_of_text|>");
     if (options_.chat == ChatTemplate::mistral) control("<s>");
     if (options_.chat == ChatTemplate::gemma) control("<bos>");
-    const bool own_turn =
-        options_.chat == ChatTemplate::llama3 || options_.chat == ChatTemplate::chatml;
-    if (!own_turn) fold_system(turns);
-    for (const Turn& turn : turns) add(turn);
+    if (options_.chat == ChatTemplate::olmo2) control("<|endoftext|>");
+    if (!has_system_turns(options_.chat)) fold_system(turns);
+    for (const Turn& turn : turns) {
+      add(turn);
+      if (breaks_line_behind(options_.chat, turn, &turn == &turns.back())) text("\n");
+    }
     if (turns.empty() || turns.back().role != "assistant") header("assistant");
     return std::move(out_);
   }
 
  private:
-  void control(const char* token, bool counted = false) {
-    push(need(tokenizer_, options_.chat, token), counted);
+  static bool has_system_turns(ChatTemplate chat) {
+    using enum ChatTemplate;
+    return chat == llama3 || chat == chatml || chat == phi3 || chat == phi4 || chat == olmo2 ||
+           chat == granite;
+  }
+  /// A line break that belongs to no turn; OLMo's ends the texts of other turns than answers.
+  static bool breaks_line_behind(ChatTemplate chat, const Turn& turn, bool last) {
+    using enum ChatTemplate;
+    if (chat == olmo2) return turn.role == "assistant" && !last;
+    return chat == chatml || chat == gemma || chat == phi3 || chat == granite;
+  }
+  void control(const std::string& token, bool counted = false) {
+    push(need(tokenizer_, options_.chat, token.c_str()), counted);
   }
   void push(std::int32_t id, bool counted) {
     out_.ids.push_back(id);
@@ -353,6 +381,17 @@ class Renderer {
       text(role);
       control("<|end_header_id|>");
       text("\n\n" + std::string(behind));
+    } else if (options_.chat == ChatTemplate::phi3) {
+      control("<|" + role + "|>");
+      text("\n" + std::string(behind));
+    } else if (options_.chat == ChatTemplate::olmo2) {
+      text("<|" + role + "|>\n" + std::string(behind));
+    } else if (options_.chat == ChatTemplate::phi4 || options_.chat == ChatTemplate::granite) {
+      const bool phi = options_.chat == ChatTemplate::phi4;
+      control(phi ? "<|im_start|>" : "<|start_of_role|>");
+      text(role);
+      control(phi ? "<|im_sep|>" : "<|end_of_role|>");
+      text(behind);
     }
   }
 
@@ -366,11 +405,17 @@ class Renderer {
       case ChatTemplate::chatml:
       case ChatTemplate::llama3:
       case ChatTemplate::gemma:
+      case ChatTemplate::phi3:
+      case ChatTemplate::phi4:
+      case ChatTemplate::granite:
         header(turn.role, answer ? std::string_view() : std::string_view(said));
         if (answer) text(said, counted);
         push(end_of_turn(options_.chat, tokenizer_), counted);
-        if (options_.chat != ChatTemplate::llama3) text("\n");
         return;
+      case ChatTemplate::olmo2:
+        header(turn.role, answer ? "" : said + "\n");
+        if (answer) text(said, counted);
+        break;
       case ChatTemplate::llama2:
         if (!answer) control("<s>");
         text(answer ? said + " " : "[INST] " + said + " [/INST]", counted);
@@ -408,7 +453,7 @@ ChatTemplate chat_template_of(std::string_view name) {
   for (const Named& named : kNames)
     if (name == named.name) return named.chat;
   throw DeckError(fmt::format("unknown template '{}'", name),
-                  "use plain, llama2, llama3, chatml (qwen), mistral, gemma or own");
+                  std::string("use own, ") + kChatTemplates);
 }
 
 std::string_view name_of(ChatTemplate chat) {
@@ -418,12 +463,21 @@ std::string_view name_of(ChatTemplate chat) {
 }
 
 std::optional<ChatTemplate> template_written_by(std::string_view jinja) {
-  for (const auto& [mark, chat] : {std::pair("<|im_start|>", ChatTemplate::chatml),
+  const auto has = [&](std::string_view mark) { return jinja.find(mark) != jinja.npos; };
+  for (const auto& [mark, chat] : {std::pair("<|im_sep|>", ChatTemplate::phi4),
+                                   {"<|im_start|>", ChatTemplate::chatml},
                                    {"<|start_header_id|>", ChatTemplate::llama3},
                                    {"<start_of_turn>", ChatTemplate::gemma},
+                                   {"<|start_of_role|>", ChatTemplate::granite},
                                    {"<<SYS>>", ChatTemplate::llama2},
                                    {"[INST]", ChatTemplate::mistral}})
-    if (jinja.find(mark) != std::string_view::npos) return chat;
+    if (has(mark)) return chat;
+  // Phi-4-mini has the tokens of Phi-3 without the line breaks, and Zephyr the marks of OLMo with
+  // another end of the user's turns and without a token in front.
+  const bool breaks = has("|>\\n") || has("|>\n") || has("|>' + '\\n'");
+  if (has("<|assistant|>") && has("<|end|>") && breaks) return ChatTemplate::phi3;
+  const bool begins = has("bos_token") || has("{{ '<|endoftext|>' }}");
+  if (has("<|assistant|>") && !has("<|end|>") && begins && breaks) return ChatTemplate::olmo2;
   return std::nullopt;
 }
 
@@ -432,20 +486,27 @@ constexpr std::array kPlainEnds{"<|endoftext|>", "<|end_of_text|>", "<eos>"};
 
 ChatTemplate guess_template(const ChatTokenizer& tokenizer) {
   const auto has = [&](const char* token) { return tokenizer.control(token).has_value(); };
-  if (has("<|im_start|>") && has("<|im_end|>")) return ChatTemplate::chatml;
+  if (has("<|im_start|>") && has("<|im_end|>"))
+    return has("<|im_sep|>") ? ChatTemplate::phi4 : ChatTemplate::chatml;
   if (has("<|start_header_id|>") && has("<|eot_id|>")) return ChatTemplate::llama3;
   if (has("[INST]") && has("[/INST]")) return ChatTemplate::mistral;
   if (has("<start_of_turn>") && has("<end_of_turn>")) return ChatTemplate::gemma;
+  if (has("<|start_of_role|>") && has("<|end_of_role|>")) return ChatTemplate::granite;
+  if (has("<|assistant|>") && has("<|end|>")) return ChatTemplate::phi3;
   for (const char* end : kPlainEnds)
     if (has(end)) return ChatTemplate::plain;
   throw DataError("the control tokens of this tokenizer match no known template",
-                  "specify one with --template: plain, llama2, llama3, chatml, mistral or gemma");
+                  std::string("specify one with --template: ") + kChatTemplates);
 }
 
 std::int32_t end_of_turn(ChatTemplate chat, const ChatTokenizer& tokenizer) {
-  if (chat == ChatTemplate::chatml) return need(tokenizer, chat, "<|im_end|>");
+  if (chat == ChatTemplate::chatml || chat == ChatTemplate::phi4)
+    return need(tokenizer, chat, "<|im_end|>");
   if (chat == ChatTemplate::llama3) return need(tokenizer, chat, "<|eot_id|>");
   if (chat == ChatTemplate::gemma) return need(tokenizer, chat, "<end_of_turn>");
+  if (chat == ChatTemplate::phi3) return need(tokenizer, chat, "<|end|>");
+  if (chat == ChatTemplate::olmo2) return need(tokenizer, chat, "<|endoftext|>");
+  if (chat == ChatTemplate::granite) return need(tokenizer, chat, "<|end_of_text|>");
   if (chat == ChatTemplate::plain)
     for (const char* token : kPlainEnds)
       if (const auto id = tokenizer.control(token)) return *id;

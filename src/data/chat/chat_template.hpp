@@ -45,9 +45,22 @@ class ChatTokenizer {
 };
 
 /// `own`: the Jinja program of the model's own files (ChatProgram); the others are built in.
-enum class ChatTemplate { plain, llama2, llama3, chatml, mistral, gemma, own };
-/// "plain", "llama2", "llama3", "chatml" (also "qwen"), "mistral", "gemma", "own"; DeckError for
-/// another name.
+enum class ChatTemplate {
+  plain,
+  llama2,
+  llama3,
+  chatml,
+  mistral,
+  gemma,
+  phi3,
+  phi4,
+  olmo2,
+  granite,
+  own
+};
+inline constexpr const char* kChatTemplates =
+    "plain, llama2, llama3, chatml (qwen), mistral, gemma, phi3, phi4, olmo2 or granite";
+/// A name of kChatTemplates (also "qwen"), or "own"; DeckError for another name.
 ChatTemplate chat_template_of(std::string_view name);
 std::string_view name_of(ChatTemplate chat);
 /// The template of a Jinja chat_template of transformers or llama.cpp. The Jinja program is not

@@ -53,6 +53,22 @@ std::string with_system_turns(const std::string& begin, const std::string& head,
          print(jinja_text(head + "assistant" + behind_role)) + "{% endif %}";
 }
 
+/// Writes the turns of OLMo 2. Only answers have an end, and no line break follows the last one.
+std::string olmo2_program(const std::string& end, const std::string& standing) {
+  std::string program = print(jinja_text(end));
+  if (!standing.empty())
+    program += "{% if not messages or messages[0]['role'] != 'system' %}" +
+               print(jinja_text("<|system|>\n" + standing + "\n")) + "{% endif %}";
+  return program +
+         "{% for message in messages %}{% if message['role'] == 'assistant' %}"
+         "{{ '<|assistant|>\\n' + message['content'] + " +
+         jinja_text(end) +
+         " }}{% if not loop.last %}{{ '\\n' }}{% endif %}{% else %}"
+         "{{ '<|' + message['role'] + '|>\\n' + message['content'] + '\\n' }}{% endif %}{% endfor "
+         "%}"
+         "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}";
+}
+
 struct Marks {
   std::string begin;                         ///< of the conversation
   std::string before, behind;                ///< a turn that is no answer
@@ -89,7 +105,7 @@ std::string with_folded_system(const Marks& marks, const std::string& end,
 
 std::string end_of_turn_text(ChatTemplate chat, const ChatTokenizer& tokenizer) {
   const std::int32_t id = end_of_turn(chat, tokenizer);
-  for (const char* token : {"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>",
+  for (const char* token : {"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
                             "<|end_of_text|>", "<eos>", "</s>"})
     if (tokenizer.control(token) == id) return token;
   CHOIR_CHECK(false, "the token {}, which ends a turn, has no known text", id);
@@ -116,6 +132,16 @@ std::string jinja_program(ChatTemplate chat, const ChatTokenizer& tokenizer,
     case ChatTemplate::chatml:
       return with_system_turns("", "<|im_start|>", "\n", "message['content']", end + "\n",
                                options.system);
+    case ChatTemplate::phi3:
+      return with_system_turns("", "<|", "|>\n", "message['content']", end + "\n", options.system);
+    case ChatTemplate::phi4:
+      return with_system_turns("", "<|im_start|>", "<|im_sep|>", "message['content']", end,
+                               options.system);
+    case ChatTemplate::granite:
+      return with_system_turns("", "<|start_of_role|>", "<|end_of_role|>", "message['content']",
+                               end + "\n", options.system);
+    case ChatTemplate::olmo2:
+      return olmo2_program(end, options.system);
     case ChatTemplate::llama3:
       return with_system_turns("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>\n\n",
                                "message['content'] | trim", end, std::string(trim(options.system)));

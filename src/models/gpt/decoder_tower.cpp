@@ -1,6 +1,7 @@
 #include "src/models/gpt/decoder_tower.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -37,16 +38,35 @@ void DecoderTower::prepare(Pass& pass, void* memory) {
   if (rope_table_.count() > 0) compute_angles(pass, rope_table_, 0);
 }
 
+std::vector<double> rope_factors(const std::vector<std::string>& list) {
+  std::vector<double> numbers;
+  for (const std::string& text : list) {
+    const char* const end = text.data() + text.size();
+    double number = 0;
+    const auto [stop, problem] = std::from_chars(text.data(), end, number);
+    const bool good = problem == std::errc() && stop == end && number > 0 && std::isfinite(number);
+    numbers.push_back(good ? number : 0);
+  }
+  return numbers;
+}
+
+ops::RopeScaling angle_scaling(const GptConfig& c) {
+  ops::RopeScaling scaling = c.rope_scaling;
+  if (scaling.kind != ops::RopeScaling::Kind::longrope) return scaling;
+  const bool is_long = static_cast<double>(c.block_size) > scaling.original;
+  scaling.divisors = rope_factors(is_long ? c.rope_long_factors : c.rope_short_factors);
+  return scaling;
+}
+
 void DecoderTower::compute_angles(Pass& pass, const TensorView& tables, std::int64_t first) const {
   const GptConfig& c = config_;
   const Shape one{tables.shape[1], tables.shape[2]};
-  ops::rope_table(pass.stream(), c.rope_theta, tables.slice(0, 1).reshaped(one), c.rope_scaling,
-                  first);
+  const ops::RopeScaling scaling = angle_scaling(c);
+  ops::rope_table(pass.stream(), c.rope_theta, tables.slice(0, 1).reshaped(one), scaling, first);
   if (tables.shape[0] == 1) return;
   const bool scaled = c.rope_scaling_layers == ScaledLayers::all;
   ops::rope_table(pass.stream(), c.rope_local_theta > 0 ? c.rope_local_theta : c.rope_theta,
-                  tables.slice(1, 1).reshaped(one), scaled ? c.rope_scaling : ops::RopeScaling{},
-                  first);
+                  tables.slice(1, 1).reshaped(one), scaled ? scaling : ops::RopeScaling{}, first);
 }
 
 Tensor DecoderTower::angles_of(Pass& pass) const {

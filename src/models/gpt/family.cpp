@@ -30,14 +30,16 @@ void add_rope_keys(DecoderTable& table) {
   auto rope = table.section("", &GptConfig::rope_scaling);
   rope.add("rope_scaling", &RopeScaling::kind, "",
            "Scaling of rotary frequencies for sequences longer than those of the first training: "
-           "linear divides all of them by rope_factor, llama3 and yarn those of long waves.");
+           "linear divides all of them by rope_factor, llama3 and yarn those of long waves, and "
+           "longrope each by a factor of its own.");
   rope.add("rope_factor", &RopeScaling::factor, "",
-           "Factor by which rope_scaling divides frequencies.")
+           "Factor by which rope_scaling divides frequencies. longrope: the longest sequence over "
+           "rope_original, from which only the factor of queries and keys follows.")
       .at_least(1);
   rope.add("rope_original", &RopeScaling::original, "tokens",
-           "Length of sequences in the first training (llama3 and yarn).")
+           "Length of sequences in the first training (llama3, yarn and longrope).")
       .at_least(0)
-      .only_with("rope_scaling", {"llama3", "yarn"});
+      .only_with("rope_scaling", {"llama3", "yarn", "longrope"});
   rope.add("rope_low_factor", &RopeScaling::low, "",
            "Wavelengths longer than rope_original / rope_low_factor are scaled (llama3).")
       .above(0)
@@ -58,9 +60,27 @@ void add_rope_keys(DecoderTable& table) {
            "Round the two pairs between which scaling sets in to whole ones (yarn).")
       .only_with("rope_scaling", {"yarn"});
   rope.add("rope_attention_factor", &RopeScaling::attention_factor, "",
-           "Factor of rotated queries and keys (yarn). 0: 0.1 ln(rope_factor) + 1.")
+           "Factor of rotated queries and keys (yarn and longrope). 0: 0.1 ln(rope_factor) + 1 "
+           "for yarn, sqrt(1 + ln(rope_factor) / ln(rope_original)) for longrope.")
       .at_least(0)
-      .only_with("rope_scaling", {"yarn"});
+      .only_with("rope_scaling", {"yarn", "longrope"});
+  auto gpt = table.top();
+  const auto check_factors = [](const KeyValue& value) -> std::string {
+    const auto numbers = rope_factors(std::get<std::vector<std::string>>(value));
+    return std::ranges::count(numbers, 0.0) == 0 ? "" : "numbers above 0";
+  };
+  gpt.add("rope_short_factors", &GptConfig::rope_short_factors, "",
+          "Divisors of the frequencies, one for each pair that rotates, if block_size is at most "
+          "rope_original (longrope).")
+      .or_json()
+      .checked("numbers above 0", check_factors)
+      .only_with("rope_scaling", {"longrope"});
+  gpt.add("rope_long_factors", &GptConfig::rope_long_factors, "",
+          "Divisors of the frequencies, one for each pair that rotates, if block_size is above "
+          "rope_original (longrope). They then hold for short sequences, too.")
+      .or_json()
+      .checked("numbers above 0", check_factors)
+      .only_with("rope_scaling", {"longrope"});
 }
 
 void add_model_keys(DecoderTable& table) {

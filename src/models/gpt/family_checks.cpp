@@ -120,8 +120,8 @@ void check_rope(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
   if (scaling.kind == Kind::none) {
     if (scaling.factor != 1)
       add("model.rope_factor",
-          fmt::format("model.rope_factor = {} needs model.rope_scaling = \"linear\", \"llama3\" or "
-                      "\"yarn\"",
+          fmt::format("model.rope_factor = {} needs model.rope_scaling = \"linear\", \"llama3\", "
+                      "\"yarn\" or \"longrope\"",
                       scaling.factor));
     return;
   }
@@ -137,6 +137,20 @@ void check_rope(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
     add("model.rope_beta_slow",
         fmt::format("model.rope_beta_slow = {} is not below model.rope_beta_fast = {}",
                     scaling.beta_slow, scaling.beta_fast));
+  if (scaling.kind == Kind::longrope) {
+    const std::int64_t pairs = gpt.rotated_width() / 2;
+    for (const auto& [key, list] : {std::pair{"model.rope_short_factors", &gpt.rope_short_factors},
+                                    std::pair{"model.rope_long_factors", &gpt.rope_long_factors}})
+      if (std::ssize(*list) != pairs)
+        add(key, fmt::format("{} has {} numbers, but {} pairs of features rotate; legal: a number "
+                             "for each pair",
+                             key, list->size(), pairs));
+    if (scaling.attention_factor == 0 && scaling.factor > 1 && scaling.original <= 1)
+      add("model.rope_original",
+          fmt::format("model.rope_original = {} gives no factor of queries and keys; legal: above "
+                      "1, or a model.rope_attention_factor",
+                      scaling.original));
+  }
   if (scaling.kind == Kind::yarn && gpt.rope_theta <= 1)
     add("model.rope_theta",
         fmt::format("model.rope_scaling = \"yarn\" needs model.rope_theta above 1, not {}",

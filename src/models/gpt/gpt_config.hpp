@@ -1,6 +1,7 @@
 #pragma once
 // The shape of a decoder-only transformer. nanoGPT, GPT-2 and Llama are instances of it.
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "choir/core/enum_words.hpp"
@@ -35,8 +36,11 @@ constexpr auto words_of(AttentionImplementation) {
 }
 constexpr auto words_of(RopeScaling::Kind) {
   using enum RopeScaling::Kind;
-  return words<RopeScaling::Kind>(
-      {{none, "none"}, {linear, "linear"}, {llama3, "llama3"}, {yarn, "yarn"}});
+  return words<RopeScaling::Kind>({{none, "none"},
+                                   {linear, "linear"},
+                                   {llama3, "llama3"},
+                                   {yarn, "yarn"},
+                                   {longrope, "longrope"}});
 }
 
 }  // namespace choir::ops
@@ -102,8 +106,10 @@ struct GptConfig {
   Position position = Position::learned;
   std::int64_t rope_width = 0;  ///< first features of a head that rotate, R; 0: all
   double rope_theta = 10000;
-  double rope_local_theta = 0;  ///< of layers with a window; 0: rope_theta
-  ops::RopeScaling rope_scaling{};
+  double rope_local_theta = 0;      ///< of layers with a window; 0: rope_theta
+  ops::RopeScaling rope_scaling{};  ///< without the divisors of longrope; see angle_scaling()
+  /// Divisors of frequencies, a number for each pair that rotates, as in a deck (longrope).
+  std::vector<std::string> rope_short_factors, rope_long_factors;
   ScaledLayers rope_scaling_layers = ScaledLayers::all;
   /// Layers n - 1, 2 n - 1, ... do not rotate; 0: all layers rotate.
   std::int64_t rope_skip_interval = 0;
@@ -179,6 +185,12 @@ struct GptConfig {
 };
 
 const ModelFamily& family_of(const GptConfig& config);
+
+/// The scaling of rotary angles with its divisors. Those of longrope are the long factors if
+/// block_size is above the original length, for every sequence of the run, however short it is.
+ops::RopeScaling angle_scaling(const GptConfig& config);
+/// The numbers of a list of factors; 0 for a text that is not a number above 0, which no deck has.
+std::vector<double> rope_factors(const std::vector<std::string>& list);
 
 /// Appends the term of z_loss, if it is above 0, to terms of which the first is the loss of tokens,
 /// with the targets of that term.

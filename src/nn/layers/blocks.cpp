@@ -94,15 +94,15 @@ Tensor TransformerBlock::backward(Pass& pass, Tensor d_stream, const TensorView&
   if (recompute_ == Recompute::full) forward_again(pass, rope_table);
   const ProfileRange range(pass.stream(), "block backward");
   Tensor d_attended = parallel_ ? d_stream : Tensor();
-  {
-    const Tensor d_branch = leave_backward(pass, feed_forward_post_norm_, d_stream);
-    Tensor d_input = feed_forward_->backward(pass, d_branch, source(feed_forward_norm_));
-    d_stream = enter_backward(pass, feed_forward_norm_, std::move(d_input), std::move(d_stream));
-  }
+  // A norm adds to the gradient of the stream in place if nothing else owns it, so the gradient of
+  // a branch, which may be the same memory, must end first.
+  Tensor d_input = feed_forward_->backward(
+      pass, leave_backward(pass, feed_forward_post_norm_, d_stream), source(feed_forward_norm_));
+  d_stream = enter_backward(pass, feed_forward_norm_, std::move(d_input), std::move(d_stream));
   if (!parallel_) d_attended = d_stream;
-  const Tensor d_branch = leave_backward(pass, attention_post_norm_, d_attended);
+  d_attended = leave_backward(pass, attention_post_norm_, d_attended);
+  d_input = attention_.backward(pass, d_attended, rope_table, source(attention_norm_));
   d_attended = {};
-  Tensor d_input = attention_.backward(pass, d_branch, rope_table, source(attention_norm_));
   return enter_backward(pass, attention_norm_, std::move(d_input), std::move(d_stream));
 }
 

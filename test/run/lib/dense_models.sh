@@ -26,8 +26,11 @@ declare -A configs=(
     \"num_attention_heads\": 2, \"layer_norm_eps\": 1e-05, \"rotary_pct\": 0.25, \"use_parallel_residual\": true"
   [phi3]="\"model_type\": \"phi3\", $wide, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0,
     \"partial_rotary_factor\": 0.75, \"tie_word_embeddings\": true, \"original_max_position_embeddings\": 64"
+  [phi3_long]="\"model_type\": \"phi3\", $wide, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0,
+    \"original_max_position_embeddings\": 8, \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1.0, 1.25, 1.5, 2.0],
+    \"long_factor\": [1.0, 1.75, 3.0, 4.5]}"
 )
-dense_models="gemma gemma2 gemma3 granite olmo2 olmo3 gpt_neox phi3"
+dense_models="gemma gemma2 gemma3 granite olmo2 olmo3 gpt_neox phi3 phi3_long"
 # dense_model NAME: writes the folder of a model as transformers saves it.
 dense_model() {
   tiny take "$1" "$weights" "$1"

@@ -18,7 +18,7 @@ struct Part {
   double rate = 0.5;
   bool on = true;
   std::string text = "x";
-  std::vector<std::string> list;
+  std::vector<std::string> list, numbers;
   TextMap map;
   TextOrMap either;
   Colour colour = Colour::green;
@@ -39,6 +39,7 @@ KeyTable<Thing> make_table() {
   part.add("on", &Part::on, "", "A switch.");
   part.add("text", &Part::text, "", "A text.");
   part.add("list", &Part::list, "", "A list.");
+  part.add("numbers", &Part::numbers, "", "Numbers.").or_json();
   part.add("map", &Part::map, "", "A map.");
   part.add("either", &Part::either, "", "One text or several.");
   part.add("colour", &Part::colour, "", "A colour.").not_yet({"blue"});
@@ -128,6 +129,21 @@ TEST(KeyTable, WrongTypesAreNamed) {
             "t.json:1: part.ranks = \"all\": expected an integer or \"auto\", not text");
   EXPECT_EQ(complaint_of_table(R"({"part": 3})"),
             "t.json:1: 'part' is a section: expected an object, not an integer");
+}
+
+// Their texts keep the digits of the document, and go out as numbers.
+TEST(KeyTable, ListsOfNumbers) {
+  const auto table = make_table();
+  const Result r = read(R"({"part": {"numbers": [1, 2.50, "3e1"]}})");
+  EXPECT_TRUE(r.problems.empty()) << r.problems.front().text;
+  EXPECT_EQ(r.thing.part.numbers, (std::vector<std::string>{"1", "2.5", "3e1"}));
+  const std::string resolved = table.resolved(r.thing, r.origins);
+  EXPECT_EQ(nlohmann::json::parse(resolved)["part"]["numbers"], (nlohmann::json{1, 2.5, 30.0}));
+  EXPECT_EQ(read(resolved).thing.part.numbers, (std::vector<std::string>{"1", "2.5", "30.0"}));
+  EXPECT_EQ(read("{}", {"part.numbers=[4,5]"}).thing.part.numbers,
+            (std::vector<std::string>{"4", "5"}));
+  EXPECT_EQ(complaint_of_table(R"({"part": {"numbers": [true]}})"),
+            "t.json:1: part.numbers = [true]: expected a list of numbers, not a list");
 }
 
 TEST(KeyTable, OneTextOrSeveral) {
@@ -270,7 +286,7 @@ TEST(KeyTable, DescribesItselfAndItsSchema) {
   EXPECT_EQ(part["properties"]["count"]["minimum"], 1);
   EXPECT_EQ(part["properties"]["rate"]["exclusiveMaximum"], 1.0);
   EXPECT_EQ(part["properties"]["colour"]["enum"], (nlohmann::json{"red", "green"}));
-  EXPECT_EQ(part["properties"].size(), 11u);
+  EXPECT_EQ(part["properties"].size(), 12u);
 }
 
 TEST(KeyTable, Durations) {

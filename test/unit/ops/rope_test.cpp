@@ -100,6 +100,23 @@ TEST(Rope, FrequenciesOfLinearAndYarn) {
   EXPECT_EQ(ops::rope_attention_factor(yarn), 0.5);
 }
 
+TEST(Rope, FrequenciesOfLongrope) {
+  RopeScaling s{.kind = RopeScaling::Kind::longrope,
+                .factor = 32,
+                .original = 4096,
+                .divisors = {1, 1.25, 2.5, 40}};
+  for (std::int64_t i = 0; i < 4; ++i)
+    EXPECT_NEAR(ops::rope_frequency(1e4, s, 8, i),
+                std::pow(10, -static_cast<double>(i)) / s.divisors[static_cast<std::size_t>(i)],
+                1e-15);
+  EXPECT_NEAR(ops::rope_attention_factor(s), 1.1902380714238083, 1e-15) << "of Phi-4-mini";
+  s.factor = 1;
+  EXPECT_EQ(ops::rope_attention_factor(s), 1);
+  s.attention_factor = 1.5;
+  EXPECT_EQ(ops::rope_attention_factor(s), 1.5);
+  EXPECT_THROW(ops::rope_frequency(1e4, s, 10, 0), Error) << "four divisors of five pairs";
+}
+
 TEST(Rope, TheTableHasScaledAnglesAndTheAttentionFactor) {
   CpuBench cpu;
   const RopeScaling yarn{.kind = RopeScaling::Kind::yarn, .factor = 4, .original = 400};

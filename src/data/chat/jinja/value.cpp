@@ -8,7 +8,7 @@ namespace choir::jinja {
 
 void fail(const std::string& what) {
   throw DataError("the chat template " + what,
-                  "specify a built-in template: plain, llama2, llama3, chatml, mistral or gemma");
+                  "specify a built-in template, for example plain or chatml (--template)");
 }
 
 namespace {

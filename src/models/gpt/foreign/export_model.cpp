@@ -54,8 +54,9 @@ class Export {
     for (const Parameter* p : parameters_.all())
       if (!factors_.empty() == is_adapter(p->name)) write(*p);
     together(world_, [&] {
-      if (!divisors_.empty() && world_.rank() == 0)
-        writer_->write(kGgufDivisors, 0, std::ssize(divisors_), divisors_.data(), DType::f32);
+      for (const auto& [name, numbers] : angles_)
+        if (world_.rank() == 0)
+          writer_->write(name, 0, std::ssize(numbers), numbers.data(), DType::f32);
       writer_->sync();
     });
     std::int64_t written = writer_->written();
@@ -85,8 +86,7 @@ class Export {
     there_ = config_;
     choose_dialect();
     check_adapters();
-    if (request_.format == "gguf")
-      divisors_ = gguf_divisors(there_.rope_theta, there_.rope_scaling, there_.rotated_width());
+    if (request_.format == "gguf") angles_ = gguf_angle_tensors(there_);
     parameters_ = described_parameters(there_);
     parts_ = tensor_parts(there_, parameters_, dialect_);
     if (request_.format == "gguf") fold_score_scale(there_, parts_);
@@ -204,8 +204,8 @@ class Export {
                              : type_->encoding,
                          part.shape});
     if (request_.format == "gguf") name_stored_type();
-    if (!divisors_.empty())
-      entries.push_back({std::string(kGgufDivisors), Encoding::f32, {std::ssize(divisors_)}});
+    for (const auto& [name, numbers] : angles_)
+      entries.push_back({name, Encoding::f32, {std::ssize(numbers)}});
     if (request_.format == "gguf")
       writer_ = std::make_unique<GgufWriter>(request_.out, metadata(), std::move(entries));
     else
@@ -341,8 +341,8 @@ class Export {
   Dialect dialect_ = Dialect::hf_llama;
   ParameterSet parameters_;
   std::vector<TensorPart> parts_;
-  std::vector<FactorPart> factors_;  ///< of --format peft
-  std::vector<float> divisors_;      ///< kGgufDivisors
+  std::vector<FactorPart> factors_;                                 ///< of --format peft
+  std::vector<std::pair<std::string, std::vector<float>>> angles_;  ///< tensors of GGUF
   ExportedTokenizer tokenizer_;
   Encoding stored_ = Encoding::f32;  ///< of matrices in GGUF
   std::unique_ptr<AdapterSum> merged_;

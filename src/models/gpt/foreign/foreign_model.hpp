@@ -27,6 +27,9 @@ ForeignModel model_from_hf(const std::string& text, const std::string& source, b
 Dialect hf_dialect_of(const GptConfig& config);
 /// The model_type of such a model in transformers.
 std::string_view hf_type_of(const GptConfig& config);
+/// The longest sequence that the files of other programs name: block_size, or for longrope the
+/// length from which its factor of queries and keys follows, if that is longer.
+std::int64_t described_length(const GptConfig& config);
 /// True if a model has none of the factors, soft caps and further norms of Gemma and Granite.
 bool has_plain_blocks(const GptConfig& config);
 /// Writes config.json of transformers 4, which later versions read as well. `dtype`: "float32".

@@ -1,7 +1,8 @@
 #pragma once
 // GGUF files: conversion between their metadata and the configuration of a GPT, their scaling of
 // rotary angles, and their tokenizers. Llama 3's scaling is a tensor with the divisor of the
-// frequency of each pair; only files of this program have keys that describe its origin.
+// frequency of each pair; only files of this program have keys that describe its origin. The two
+// lists of longrope are tensors, too.
 
 #include <cstdint>
 #include <map>
@@ -9,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/rope/rope.hpp"
@@ -20,10 +22,15 @@
 
 namespace choir {
 
-inline constexpr std::string_view kGgufDivisors = "rope_freqs.weight";
+inline constexpr std::string_view kGgufDivisors = "rope_freqs.weight",
+                                  kGgufLongFactors = "rope_factors_long.weight",
+                                  kGgufShortFactors = "rope_factors_short.weight";
 
 /// [width / 2] for the features that rotate; empty unless angles are scaled in this form. Pure.
 std::vector<float> gguf_divisors(double theta, const ops::RopeScaling& scaling, std::int64_t width);
+
+/// The tensors of the angles of a model: its divisors, the factors of longrope, or none. Pure.
+std::vector<std::pair<std::string, std::vector<float>>> gguf_angle_tensors(const GptConfig& config);
 
 /// A scaling with these divisors, with `low` = 1: only the ratios of `original`, `low` and `high`
 /// matter. If fewer than two pairs lie between the two wavelengths, the ratios are not unique, and
@@ -33,10 +40,12 @@ std::optional<ops::RopeScaling> scaling_of_divisors(double theta, std::span<cons
 /// True for YaRN as llama.cpp computes it, with whole lengths. The ends of its ramp are those of
 /// the paper, unless the architecture `has_ends` in its files.
 bool is_gguf_yarn(const ops::RopeScaling& scaling, bool has_ends);
-/// Reads the scaling that llama.cpp describes by keys, and the one that it has as divisors, which
-/// appends a problem if they have another form.
+/// Reads the scaling that llama.cpp describes by keys, and the one that it has as tensors, which
+/// appends a problem if they have another form. For longrope the keys of its lengths and its factor
+/// are read already.
 void read_gguf_scaling(KeyReader& keys, GptConfig& c);
 void read_gguf_divisors(const GgufReader& reader, GptConfig& c, std::vector<std::string>& problems);
+void read_gguf_longrope(const GgufReader& reader, GptConfig& c, std::vector<std::string>& problems);
 /// Adds the keys of a scaling; `prefix` is that of the architecture.
 void add_gguf_scaling(GgufMetadata& metadata, const ops::RopeScaling& scaling,
                       const std::string& prefix);

@@ -135,9 +135,8 @@ void read_gguf_olmo(KeyReader& keys, GptConfig& c) {
 /// llama.cpp has the window of Phi-3 in its files, though its code does not use it.
 void read_gguf_phi(KeyReader& keys, GptConfig& c) {
   if (c.window >= c.block_size) c.window = 0;
-  keys.harmless({"rope.scaling.original_context_length"});
-  if (keys.has("rope.scaling.attn_factor"))
-    keys.problem("rope.scaling.attn_factor", "scaled rotary angles of Phi-3 (longrope)");
+  c.rope_scaling.original = keys.real("rope.scaling.original_context_length", 0);
+  c.rope_scaling.attention_factor = keys.real("rope.scaling.attn_factor", 0);
 }
 
 /// Llama.cpp divides logits by its logit_scale.
@@ -244,7 +243,10 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   c.vocab_size = tokens.shape.rank() == 2 ? tokens.shape[0] : 0;
   keys.only("vocab_size", c.vocab_size, "another number than the rows of token_embd.weight");
   std::vector<std::string> problems = keys.problems(allow_unknown);
-  read_gguf_divisors(reader, c, problems);
+  if (*architecture == "phi3")
+    read_gguf_longrope(reader, c, problems);
+  else
+    read_gguf_divisors(reader, c, problems);
   refuse_problems(reader.path(), problems);
   return model;
 }
@@ -389,8 +391,13 @@ void add_own_keys(GgufMetadata& m, const GptConfig& c, const std::string& a) {
     real("logit_scale", 1 / c.logit_scale);
     if (c.attention_scale > 0) real("attention.scale", c.attention_scale);
   }
-  if (a == "phi3.")
-    m.add(a + "rope.scaling.original_context_length", static_cast<std::uint32_t>(c.block_size));
+  if (a == "phi3.") {
+    const bool longrope = c.rope_scaling.kind == ops::RopeScaling::Kind::longrope;
+    m.add(a + "rope.scaling.original_context_length",
+          longrope ? static_cast<std::uint32_t>(c.rope_scaling.original)
+                   : static_cast<std::uint32_t>(c.block_size));
+    if (longrope) real("rope.scaling.attn_factor", ops::rope_attention_factor(c.rope_scaling));
+  }
   if (a == "olmo2." && c.window > 0) {
     m.add(a + "attention.sliding_window", static_cast<std::uint32_t>(c.window));
     std::vector<bool> windows;
@@ -420,7 +427,7 @@ GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string&
   m.add("general.name", name);
   m.add("general.file_type", file_type(type));
   if (block_elements(type) > 1) m.add("general.quantization_version", std::uint32_t{2});
-  m.add(a + "context_length", u32(c.block_size));
+  m.add(a + "context_length", u32(described_length(c)));
   m.add(a + "embedding_length", u32(c.n_embd));
   m.add(a + "block_count", u32(c.n_layer));
   m.add(a + "feed_forward_length", u32(c.ffn_width));

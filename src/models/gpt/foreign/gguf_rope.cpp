@@ -1,5 +1,5 @@
-// The scaling of rotary angles in GGUF files: keys for linear and yarn, and for Llama 3 a tensor of
-// divisors, from which its settings are found again.
+// The scaling of rotary angles in GGUF files: keys for linear and yarn, for Llama 3 a tensor of
+// divisors, from which its settings are found again, and for longrope two tensors.
 
 #include <fmt/core.h>
 
@@ -32,6 +32,20 @@ std::vector<float> gguf_divisors(double theta, const ops::RopeScaling& scaling,
     divisors.push_back(static_cast<float>(ops::rope_frequency(theta, {}, width, i) /
                                           ops::rope_frequency(theta, scaling, width, i)));
   return divisors;
+}
+
+std::vector<std::pair<std::string, std::vector<float>>> gguf_angle_tensors(const GptConfig& c) {
+  if (c.rope_scaling.kind != ops::RopeScaling::Kind::longrope) {
+    std::vector<float> divisors = gguf_divisors(c.rope_theta, c.rope_scaling, c.rotated_width());
+    if (divisors.empty()) return {};
+    return {{std::string(kGgufDivisors), std::move(divisors)}};
+  }
+  const auto as_floats = [](const std::vector<std::string>& list) {
+    const std::vector<double> factors = rope_factors(list);
+    return std::vector<float>(factors.begin(), factors.end());
+  };
+  return {{std::string(kGgufLongFactors), as_floats(c.rope_long_factors)},
+          {std::string(kGgufShortFactors), as_floats(c.rope_short_factors)}};
 }
 
 namespace {
@@ -152,9 +166,14 @@ void read_gguf_scaling(KeyReader& keys, GptConfig& c) {
   ops::RopeScaling& s = c.rope_scaling;
   const std::string type = keys.text("rope.scaling.type", "none");
   if (type == "none") return;
+  if (type == "longrope") {  // read_gguf_longrope() reads the rest
+    s.kind = ops::RopeScaling::Kind::longrope;
+    keys.harmless({"rope.scaling.factor", "rope.scaling.finetuned"});
+    return;
+  }
   if (type != "linear" && type != "yarn") {
     keys.problem("rope.scaling.type",
-                 "only linear and yarn scaling of rotary angles are supported");
+                 "only linear, yarn and longrope scaling of rotary angles are supported");
     return;
   }
   s.factor = keys.real("rope.scaling.factor", 1);
@@ -172,6 +191,8 @@ void read_gguf_scaling(KeyReader& keys, GptConfig& c) {
 
 void read_gguf_divisors(const GgufReader& reader, GptConfig& c,
                         std::vector<std::string>& problems) {
+  if (c.rope_scaling.kind == ops::RopeScaling::Kind::longrope)
+    problems.emplace_back("rope.scaling.type = longrope: only phi3 is read with it");
   const TensorEntry* entry = reader.find(kGgufDivisors);
   if (entry == nullptr) return;
   std::optional<ops::RopeScaling> scaling;
@@ -186,6 +207,47 @@ void read_gguf_divisors(const GgufReader& reader, GptConfig& c,
   else
     problems.push_back(
         fmt::format("{}: the divisors are not a Llama 3 scaling of rotary angles", kGgufDivisors));
+}
+
+void read_gguf_longrope(const GgufReader& reader, GptConfig& c,
+                        std::vector<std::string>& problems) {
+  using Kind = ops::RopeScaling::Kind;
+  ops::RopeScaling& s = c.rope_scaling;
+  bool found = false;
+  for (const auto& [name, list] : {std::pair{kGgufShortFactors, &c.rope_short_factors},
+                                   std::pair{kGgufLongFactors, &c.rope_long_factors}}) {
+    const TensorEntry* entry = reader.find(std::string(name));
+    if (entry == nullptr) continue;
+    found = true;
+    std::vector<float> factors(static_cast<std::size_t>(entry->shape.count()));
+    reader.read(std::string(name), 0, entry->shape.count(), factors.data(), DType::f32);
+    bool good = 2 * entry->shape.count() == c.rotated_width();
+    for (const float factor : factors) {
+      good = good && factor > 0 && std::isfinite(factor);
+      list->push_back(fmt::format("{}", static_cast<double>(factor)));
+    }
+    if (!good)
+      problems.push_back(
+          fmt::format("{}: a number above 0 is expected for each pair of the {} "
+                      "features of a head that rotate",
+                      name, c.rotated_width()));
+  }
+  if (!found && s.kind != Kind::longrope && s.attention_factor == 0) {
+    if (s.kind != Kind::yarn) s.original = 0;
+    return;
+  }
+  if (c.rope_short_factors.empty() || c.rope_long_factors.empty() || !(s.original > 1)) {
+    problems.push_back(fmt::format("longrope needs {}, {} and rope.scaling.original_context_length",
+                                   kGgufShortFactors, kGgufLongFactors));
+    return;
+  }
+  s.kind = Kind::longrope;
+  s.factor = std::max(1.0, static_cast<double>(c.block_size) / s.original);
+  // A factor that the lengths give is that of the formula.
+  const double given = s.attention_factor;
+  s.attention_factor = 0;
+  const double usual = ops::rope_attention_factor(s);
+  if (given > 0 && std::fabs(given - usual) > 1e-6 * usual) s.attention_factor = given;
 }
 
 void add_gguf_scaling(GgufMetadata& m, const ops::RopeScaling& scaling, const std::string& a) {

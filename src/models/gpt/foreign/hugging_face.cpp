@@ -38,7 +38,7 @@ struct LlamaLike {
   std::int64_t bare_layer = 0;      ///< interval of layers without rotary positions; 0: none
   double rope_theta = 10000;
   double rotated = 0;         ///< fraction of a head that rotates; 0: all, and there is no key
-  bool scales_angles = true;  ///< false: its scaled angles are not supported
+  bool longrope = false;      ///< longrope is its only scaling of angles
   bool scaling_full = false;  ///< only layers without a window have scaled angles
   bool gemma = false;         ///< GeGLU, norms of 1 + weight, embeddings times sqrt(hidden_size)
   NormPlace norm_place = NormPlace::pre;
@@ -101,6 +101,38 @@ ops::RopeScaling read_scaling(KeyReader& keys, const std::string& type, std::int
   return s;
 }
 
+/// A list of factors, as a deck has them.
+std::vector<std::string> read_factors(KeyReader& keys, const std::string& key) {
+  std::vector<std::string> factors;
+  const nlohmann::json* list = keys.value(key);
+  bool good = list != nullptr && list->is_array();
+  for (std::size_t i = 0; good && i < list->size(); ++i) {
+    good = list->at(i).is_number() && list->at(i).get<double>() > 0;
+    if (good) factors.push_back(dumped(list->at(i)));
+  }
+  if (!good) keys.problem(key, "a list of numbers above 0 is expected");
+  return factors;
+}
+
+/// Phi-3's own key of the original length, `outside` the scaling, has precedence over the other.
+void read_longrope(KeyReader& keys, double outside, GptConfig& c) {
+  constexpr double kUsualLength = 4096;  // of the class, if the file has none
+  ops::RopeScaling& s = c.rope_scaling;
+  s.kind = ops::RopeScaling::Kind::longrope;
+  s.original = keys.real("original_max_position_embeddings", kUsualLength);
+  if (outside > 0) s.original = outside;
+  if (!(s.original > 1)) {
+    keys.problem("original_max_position_embeddings", "a length above 1 is expected");
+    s.original = 2;
+  }
+  const double factor = static_cast<double>(c.block_size) / s.original;
+  s.factor = std::max(1.0, keys.real("factor", factor));
+  s.attention_factor = keys.real("attention_factor", 0);
+  if (s.attention_factor < 0) keys.problem("attention_factor", "a number above 0 is expected");
+  c.rope_short_factors = read_factors(keys, "short_factor");
+  c.rope_long_factors = read_factors(keys, "long_factor");
+}
+
 /// The fraction of a head that rotates; 0 for models that have no such key.
 double rotated_part(KeyReader& keys, double otherwise) {
   if (otherwise == 0) {
@@ -153,16 +185,17 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
     KeyReader rope(*held, source, prefix);
     const std::string type = rope.text("rope_type", rope.text("type", "default"));
     rope.harmless({"type"});
-    const bool known =
-        like.scales_angles && (type == "linear" || type == "llama3" || type == "yarn");
-    if (known)
+    // Older files of Phi-3 have other words for longrope.
+    const bool known = like.longrope ? type == "longrope" || type == "su" || type == "yarn"
+                                     : type == "linear" || type == "llama3" || type == "yarn";
+    if (known && like.longrope)
+      read_longrope(rope, keys.real("original_max_position_embeddings", 0), c);
+    else if (known)
       c.rope_scaling = read_scaling(rope, type, c.block_size);
     else if (type != "default")
-      rope.problem(
-          rope.has("rope_type") ? "rope_type" : "type",
-          like.scales_angles
-              ? "only linear, llama3 and yarn scaling of rotary angles are supported"
-              : fmt::format("scaled rotary angles of {} (longrope) are not supported", like.type));
+      rope.problem(rope.has("rope_type") ? "rope_type" : "type",
+                   fmt::format("only {} scaling of rotary angles is supported",
+                               like.longrope ? "longrope" : "linear, llama3 and yarn"));
     rotated = rotated_part(rope, rotated);
     c.rope_theta = rope.real("rope_theta", c.rope_theta);
     // If the scaling itself is refused, unknown keys of it are not reported.
@@ -171,6 +204,13 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
   }
   const auto width = static_cast<std::int64_t>(static_cast<double>(c.head_width()) * rotated);
   if (rotated > 0 && width < c.head_width()) c.rope_width = width;
+  const std::int64_t pairs = c.rotated_width() / 2;
+  if (like.longrope && c.rope_scaling.kind == ops::RopeScaling::Kind::longrope &&
+      (std::ssize(c.rope_short_factors) != pairs || std::ssize(c.rope_long_factors) != pairs))
+    keys.problem("rope_scaling",
+                 fmt::format("short_factor and long_factor have {} and {} numbers "
+                             "for {} pairs of features that rotate",
+                             c.rope_short_factors.size(), c.rope_long_factors.size(), pairs));
   if (like.has_local_angles() && c.window > 0 &&
       c.rope_scaling.kind != ops::RopeScaling::Kind::none)
     c.rope_scaling_layers = ScaledLayers::full;
@@ -339,7 +379,7 @@ constexpr std::array<LlamaLike, 12> kLlamaLike{{
      .norm_eps = 1e-5,
      .window_if_given = true,
      .rotated = 1,
-     .scales_angles = false},
+     .longrope = true},
 }};
 
 struct ActivationName {

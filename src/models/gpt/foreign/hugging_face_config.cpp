@@ -52,8 +52,31 @@ void add_gpt2(nlohmann::ordered_json& json, const GptConfig& c) {
   for (const char* dropout : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) json[dropout] = 0.0;
 }
 
-nlohmann::ordered_json scaling_json(const ops::RopeScaling& s) {
+/// True if two factors are equal up to the digits of a deck.
+bool same_factor(double a, double b) {
+  return std::fabs(a - b) <= 1e-9 * std::fabs(b);
+}
+
+/// Phi-3's scaling has exactly three fields in version 4, which computes the factor of queries and
+/// keys from two lengths; another factor is a fourth field, which only version 5 accepts.
+nlohmann::ordered_json longrope_json(const GptConfig& c) {
+  nlohmann::ordered_json json;
+  json["type"] = "longrope";
+  json["short_factor"] = rope_factors(c.rope_short_factors);
+  json["long_factor"] = rope_factors(c.rope_long_factors);
+  ops::RopeScaling by_lengths = c.rope_scaling;
+  by_lengths.factor = static_cast<double>(described_length(c)) / c.rope_scaling.original;
+  by_lengths.attention_factor = 0;
+  const double factor = ops::rope_attention_factor(c.rope_scaling);
+  if (!same_factor(ops::rope_attention_factor(by_lengths), factor))
+    json["attention_factor"] = factor;
+  return json;
+}
+
+nlohmann::ordered_json scaling_json(const GptConfig& c) {
   using Kind = ops::RopeScaling::Kind;
+  const ops::RopeScaling& s = c.rope_scaling;
+  if (s.kind == Kind::longrope) return longrope_json(c);
   if (s.kind == Kind::none) return nullptr;
   nlohmann::ordered_json json;
   json["rope_type"] = s.kind == Kind::linear   ? "linear"
@@ -76,11 +99,6 @@ nlohmann::ordered_json scaling_json(const ops::RopeScaling& s) {
   return json;
 }
 
-/// True if two factors are equal up to the digits of a deck.
-bool same_factor(double a, double b) {
-  return std::fabs(a - b) <= 1e-9 * std::fabs(b);
-}
-
 /// Throws a DeckError that names the first key in the list that is set, if any is.
 void refuse_keys(const std::string& type,
                  std::initializer_list<std::pair<const char*, bool>> set_keys) {
@@ -95,6 +113,10 @@ void refuse_keys(const std::string& type,
 double scale_of_scores(const GptConfig& c) {
   return c.attention_scale > 0 ? c.attention_scale
                                : 1 / std::sqrt(static_cast<double>(c.head_width()));
+}
+
+bool has_longrope(const GptConfig& c) {
+  return c.rope_scaling.kind == ops::RopeScaling::Kind::longrope;
 }
 
 /// The model_type of a model with GeGLU or norms of 1 + weight.
@@ -121,6 +143,7 @@ std::string_view gemma_type(const GptConfig& c) {
                {"logit_softcap", c.logit_softcap > 0 && !both},
                {"attention_scale", !both && !same_factor(scale_of_scores(c), scale)},
                {"attention_window", c.window > 0 && !both},
+               {"rope_scaling", has_longrope(c)},
                {"rope_local_theta", c.has_local_angles() && !third},
                {"rope_scaling_layers", third && c.window > 0 &&
                                            c.rope_scaling_layers == ScaledLayers::all &&
@@ -143,6 +166,7 @@ std::string_view olmo_type(const GptConfig& c) {
       std::string(type),
       {{"norm_place", c.norm_place != NormPlace::post},
        {"qk_norm", !c.norms_all_heads()},
+       {"rope_scaling", has_longrope(c)},
        {"bias", c.bias || c.has(c.qkv_bias)},
        {"parallel_branches", c.parallel_branches},
        {"rope_width", c.rotated_width() < c.head_width()},
@@ -158,21 +182,23 @@ std::string_view olmo_type(const GptConfig& c) {
   return type;
 }
 
-/// The model_type of a model in which a part of each head rotates.
+/// The model_type of a model in which a part of each head rotates, or in which each frequency has a
+/// divisor of its own.
 std::string_view phi_type(const GptConfig& c) {
-  refuse_keys("phi3", {{"norm_place", c.norm_place != NormPlace::pre},
-                       {"qk_norm", c.qk_norm},
-                       {"bias", c.bias || c.has(c.qkv_bias)},
-                       {"parallel_branches", c.parallel_branches},
-                       {"rope_skip_interval", c.rope_skip_interval > 0},
-                       {"rope_scaling", c.rope_scaling.kind != ops::RopeScaling::Kind::none},
-                       {"attention_softcap", c.attention_softcap > 0},
-                       {"logit_softcap", c.logit_softcap > 0},
-                       {"embedding_scale, residual_scale, attention_scale or logit_scale",
-                        is_multiplied(c)},
-                       {"rope_local_theta", c.has_local_angles()},
-                       {"window_first_layer", c.window > 0 && c.window_first_layer > 0},
-                       {"window_skip_interval", c.window > 0 && c.window_skip_interval > 0}});
+  refuse_keys(
+      "phi3",
+      {{"norm_place", c.norm_place != NormPlace::pre},
+       {"qk_norm", c.qk_norm},
+       {"bias", c.bias || c.has(c.qkv_bias)},
+       {"parallel_branches", c.parallel_branches},
+       {"rope_skip_interval", c.rope_skip_interval > 0},
+       {"rope_scaling", c.rope_scaling.kind != ops::RopeScaling::Kind::none && !has_longrope(c)},
+       {"attention_softcap", c.attention_softcap > 0},
+       {"logit_softcap", c.logit_softcap > 0},
+       {"embedding_scale, residual_scale, attention_scale or logit_scale", is_multiplied(c)},
+       {"rope_local_theta", c.has_local_angles()},
+       {"window_first_layer", c.window > 0 && c.window_first_layer > 0},
+       {"window_skip_interval", c.window > 0 && c.window_skip_interval > 0}});
   return "phi3";
 }
 
@@ -180,7 +206,7 @@ std::string_view phi_type(const GptConfig& c) {
 std::string_view llama_type(const GptConfig& c) {
   if (c.norm_offset || c.activation == ops::Activation::geglu) return gemma_type(c);
   if (c.norm_place == NormPlace::post || c.norms_all_heads()) return olmo_type(c);
-  if (c.rotated_width() < c.head_width()) return phi_type(c);
+  if (c.rotated_width() < c.head_width() || has_longrope(c)) return phi_type(c);
   const bool multiplied = is_multiplied(c);
   refuse_keys(multiplied ? "granite" : "llama",
               {{"norm_place", c.norm_place != NormPlace::pre},
@@ -293,7 +319,7 @@ void add_neox(nlohmann::ordered_json& json, const GptConfig& c) {
   json["attention_bias"] = true;
   json["rotary_pct"] = json["partial_rotary_factor"] = rotated_fraction(c);
   json["rotary_emb_base"] = json["rope_theta"] = c.rope_theta;
-  json["rope_scaling"] = scaling_json(c.rope_scaling);
+  json["rope_scaling"] = scaling_json(c);
   json["attention_dropout"] = json["hidden_dropout"] = 0.0;
 }
 
@@ -302,7 +328,7 @@ void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
   json["architectures"] = {class_name_of(type)};
   json["model_type"] = type;
   json["vocab_size"] = c.vocab_size;
-  json["max_position_embeddings"] = c.block_size;
+  json["max_position_embeddings"] = described_length(c);
   json["num_hidden_layers"] = c.n_layer;
   json["num_attention_heads"] = c.n_head;
   json["num_key_value_heads"] = c.n_kv_head;
@@ -316,12 +342,13 @@ void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
   json["attention_dropout"] = 0.0;
   json["rms_norm_eps"] = c.norm_eps;
   json["rope_theta"] = c.rope_theta;
-  json["rope_scaling"] = scaling_json(c.rope_scaling);
+  json["rope_scaling"] = scaling_json(c);
   add_window(json, c, type);
   if (type.starts_with("gemma")) add_gemma(json, c, type);
   if (type == "phi3") {
     json["partial_rotary_factor"] = rotated_fraction(c);
-    json["original_max_position_embeddings"] = c.block_size;
+    json["original_max_position_embeddings"] =
+        has_longrope(c) ? static_cast<std::int64_t>(c.rope_scaling.original) : c.block_size;
     json["resid_pdrop"] = json["embd_pdrop"] = 0.0;
   }
   if (type == "granite") {
@@ -340,6 +367,15 @@ void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
 
 }  // namespace
 
+std::int64_t described_length(const GptConfig& c) {
+  const double longest = std::round(c.rope_scaling.factor * c.rope_scaling.original);
+  const bool exact = std::fabs(longest / c.rope_scaling.original - c.rope_scaling.factor) <=
+                     1e-12 * c.rope_scaling.factor;
+  return has_longrope(c) && exact && longest > static_cast<double>(c.block_size)
+             ? static_cast<std::int64_t>(longest)
+             : c.block_size;
+}
+
 bool has_plain_blocks(const GptConfig& c) {
   return !c.norm_offset && c.norm_place == NormPlace::pre && !c.parallel_branches &&
          c.attention_scale == 0 && c.attention_softcap == 0 && c.logit_softcap == 0 &&
@@ -357,10 +393,16 @@ Dialect hf_dialect_of(const GptConfig& c) {
   const bool gated = ops::is_gated(c.activation);
   GptConfig one_by_one = c;  // GPT-NeoX has both orders of the branches
   one_by_one.parallel_branches = false;
+  const bool longrope = c.rope_scaling.kind == ops::RopeScaling::Kind::longrope;
+  if (longrope && c.rope_scaling.original != std::trunc(c.rope_scaling.original))
+    throw DeckError("other programs have only a whole model.rope_original",
+                    "choose a whole number");
   if (c.position == Position::rope && c.norm == ops::Norm::layernorm && !gated &&
       c.n_kv_head == c.n_head && c.attention_width() == c.n_embd && !c.qk_norm && c.window == 0 &&
-      c.rope_skip_interval == 0 && has_plain_blocks(one_by_one))
+      c.rope_skip_interval == 0 && has_plain_blocks(one_by_one)) {
+    refuse_keys("gpt_neox", {{"rope_scaling", longrope}});
     return Dialect::hf_neox;
+  }
   if (c.position == Position::learned && c.norm == ops::Norm::layernorm && !gated &&
       c.n_kv_head == c.n_head && c.attention_width() == c.n_embd && !c.qk_norm && c.window == 0 &&
       has_plain_blocks(c))

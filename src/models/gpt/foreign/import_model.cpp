@@ -40,7 +40,6 @@ namespace {
 constexpr std::array<const char*, 2> kNorms{"layernorm", "rmsnorm"};
 constexpr std::array<const char*, 2> kPositions{"learned", "rope"};
 
-constexpr std::array<const char*, 4> kScalings{"none", "linear", "llama3", "yarn"};
 constexpr std::array<const char*, 3> kBiases{"auto", "yes", "no"};
 
 void add_rope(nlohmann::ordered_json& model, const GptConfig& c) {
@@ -50,7 +49,7 @@ void add_rope(nlohmann::ordered_json& model, const GptConfig& c) {
   if (c.rope_skip_interval > 0) model["rope_skip_interval"] = c.rope_skip_interval;
   if (c.window > 0 && c.rope_local_theta > 0) model["rope_local_theta"] = c.rope_local_theta;
   if (s.kind == ops::RopeScaling::Kind::none) return;
-  model["rope_scaling"] = kScalings[static_cast<std::size_t>(s.kind)];
+  model["rope_scaling"] = name_of(s.kind);
   if (c.window > 0 && c.rope_scaling_layers != ScaledLayers::all)
     model["rope_scaling_layers"] = name_of(c.rope_scaling_layers);
   const auto add = [&](const char* key, double value, double otherwise) {
@@ -64,6 +63,9 @@ void add_rope(nlohmann::ordered_json& model, const GptConfig& c) {
   add("rope_beta_slow", s.beta_slow, standard.beta_slow);
   if (s.truncate != standard.truncate) model["rope_truncate"] = s.truncate;
   add("rope_attention_factor", s.attention_factor, standard.attention_factor);
+  for (const auto& [key, list] : {std::pair{"rope_short_factors", &c.rope_short_factors},
+                                  std::pair{"rope_long_factors", &c.rope_long_factors}})
+    if (!list->empty()) model[key] = rope_factors(*list);
 }
 
 void add_attention(nlohmann::ordered_json& model, const GptConfig& c) {

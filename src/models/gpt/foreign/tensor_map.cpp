@@ -406,6 +406,8 @@ bool is_no_weight(std::string_view name, Dialect dialect) {
     case Dialect::gguf_llama:
     case Dialect::gguf_qwen:
       return name == kGgufDivisors;  // read with the metadata
+    case Dialect::gguf_phi3:
+      return name == kGgufLongFactors || name == kGgufShortFactors;
     default:
       return false;
   }

@@ -135,6 +135,48 @@ TEST(ChatTemplate, Gemma) {
             "<start_of_turn>model\n");
 }
 
+// The texts are those of jinja2 for the templates that are published with the models.
+TEST(ChatTemplate, PhiOlmoAndGranite) {
+  struct Written {
+    ChatTemplate chat;
+    std::string before_answer, answer;  ///< the second with its end, which is a target
+  };
+  for (const Written& written : std::vector<Written>{
+           {ChatTemplate::phi3,
+            "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\n{Hello!<|end|>}\n"
+            "<|user|>\n2+2?<|end|>\n<|assistant|>\n",
+            "{4<|end|>}\n"},
+           {ChatTemplate::phi4,
+            "<|im_start|>system<|im_sep|>Be brief.<|im_end|><|im_start|>user<|im_sep|>Hi<|im_end|>"
+            "<|im_start|>assistant<|im_sep|>{Hello!<|im_end|>}<|im_start|>user<|im_sep|>2+2?"
+            "<|im_end|><|im_start|>assistant<|im_sep|>",
+            "{4<|im_end|>}"},
+           {ChatTemplate::olmo2,
+            "<|endoftext|><|system|>\nBe brief.\n<|user|>\nHi\n<|assistant|>\n{Hello!"
+            "<|endoftext|>}\n<|user|>\n2+2?\n<|assistant|>\n",
+            "{4<|endoftext|>}"},
+           {ChatTemplate::granite,
+            "<|start_of_role|>system<|end_of_role|>Be brief.<|end_of_text|>\n<|start_of_role|>user"
+            "<|end_of_role|>Hi<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>{Hello!"
+            "<|end_of_text|>}\n<|start_of_role|>user<|end_of_role|>2+2?<|end_of_text|>\n"
+            "<|start_of_role|>assistant<|end_of_role|>",
+            "{4<|end_of_text|>}\n"}}) {
+    auto tokenizer = chat_tokenizer(Vocabulary::bytes(), written.chat);
+    Conversation conversation = talk();
+    const auto shown = [&] {
+      return show_encoded(encode_conversation(conversation, {.chat = written.chat}, *tokenizer),
+                          *tokenizer, "{", "}");
+    };
+    EXPECT_EQ(shown(), written.before_answer + written.answer);
+    conversation.turns.pop_back();
+    EXPECT_EQ(shown(), written.before_answer);
+    EXPECT_EQ(chat_template_of(name_of(written.chat)), written.chat);
+    // OLMo's marks are text, so that its tokens do not identify it.
+    EXPECT_EQ(guess_template(*tokenizer),
+              written.chat == ChatTemplate::olmo2 ? ChatTemplate::plain : written.chat);
+  }
+}
+
 TEST(ChatTemplate, WithoutAnAnswerTheHeaderOfOneFollows) {
   auto tokenizer = chat_tokenizer(Vocabulary::bytes(), ChatTemplate::chatml);
   const Conversation asked{"here:1", "", {{.role = "user", .text = "Hi"}}};
@@ -185,6 +227,20 @@ TEST(ChatTemplate, IsKnownByWhatItWrites) {
   EXPECT_EQ(of("{{ '[INST] ' + message['content'] + ' [/INST]' }}"), ChatTemplate::mistral);
   EXPECT_EQ(of("{{ '<start_of_turn>' + role + '\n' + message['content'] | trim }}"),
             ChatTemplate::gemma);
+  EXPECT_EQ(of("{{'<|user|>\\n' + message['content'] + '<|end|>\\n'}}{{ '<|assistant|>\\n' }}"),
+            ChatTemplate::phi3);
+  EXPECT_EQ(of("{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+               "{{ '<|assistant|>' }}"),
+            std::nullopt)
+      << "Phi-4-mini has no line breaks";
+  EXPECT_EQ(of("{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}"),
+            ChatTemplate::phi4);
+  EXPECT_EQ(of("{{ bos_token }}{{ '<|assistant|>\\n' + message['content'] + eos_token }}"),
+            ChatTemplate::olmo2);
+  EXPECT_EQ(of("{{ '<|assistant|>\\n' + message['content'] + eos_token }}"), std::nullopt)
+      << "of Zephyr";
+  EXPECT_EQ(of("{{- '<|start_of_role|>user<|end_of_role|>' + message['content'] }}"),
+            ChatTemplate::granite);
   EXPECT_EQ(of("{{ message['content'] }}"), std::nullopt);
   EXPECT_EQ(of(""), std::nullopt);
 }

@@ -2,6 +2,7 @@
 // compares their texts with those of encode_conversation().
 #include <gtest/gtest.h>
 
+#include "src/data/chat/chat_program.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 
@@ -50,9 +51,44 @@ TEST(JinjaProgram, Gemma) {
 
 TEST(JinjaProgram, EveryTemplateIsRecognised) {
   for (const ChatTemplate chat : {ChatTemplate::chatml, ChatTemplate::llama3, ChatTemplate::llama2,
-                                  ChatTemplate::mistral, ChatTemplate::gemma})
+                                  ChatTemplate::mistral, ChatTemplate::gemma, ChatTemplate::phi3,
+                                  ChatTemplate::phi4, ChatTemplate::olmo2, ChatTemplate::granite})
     EXPECT_EQ(template_written_by(program(chat)), chat) << name_of(chat);
   EXPECT_EQ(template_written_by(program(ChatTemplate::plain)), std::nullopt);
+}
+
+/// The text without the marks that tell the texts of turns from what the program writes itself.
+std::string without_marks(const std::string& text) {
+  std::string left;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\xFF' || text[i] == '\xFE')
+      i = text.find('\xFD', i);
+    else
+      left += text[i];
+  }
+  return left;
+}
+
+// The program of a template writes what the template writes, with and without a system turn.
+TEST(JinjaProgram, WritesWhatTheTemplateWrites) {
+  for (const ChatTemplate chat :
+       {ChatTemplate::phi3, ChatTemplate::phi4, ChatTemplate::olmo2, ChatTemplate::granite})
+    for (const std::string system : {"", "Be \\ 'brief'."})
+      for (const bool answered : {true, false}) {
+        const auto tokenizer = chat_tokenizer(Vocabulary::bytes(), chat);
+        Conversation talk{"here:1",
+                          "",
+                          {{.role = "user", .text = "Hi"},
+                           {.role = "assistant", .text = "Hello!"},
+                           {.role = "user", .text = "2+2?"},
+                           {.role = "assistant", .text = "4"}}};
+        if (!answered) talk.turns.pop_back();
+        const ChatProgram written(program(chat, {.system = system}), {});
+        EXPECT_EQ(without_marks(written.render(talk.turns, !answered)),
+                  tokenizer->decode(
+                      encode_conversation(talk, {.chat = chat, .system = system}, *tokenizer).ids))
+            << name_of(chat);
+      }
 }
 
 TEST(JinjaProgram, EndsOfTurns) {
@@ -61,6 +97,10 @@ TEST(JinjaProgram, EndsOfTurns) {
                                    {ChatTemplate::llama2, "</s>"},
                                    {ChatTemplate::mistral, "</s>"},
                                    {ChatTemplate::gemma, "<end_of_turn>"},
+                                   {ChatTemplate::phi3, "<|end|>"},
+                                   {ChatTemplate::phi4, "<|im_end|>"},
+                                   {ChatTemplate::olmo2, "<|endoftext|>"},
+                                   {ChatTemplate::granite, "<|end_of_text|>"},
                                    {ChatTemplate::plain, "</s>"}}) {
     const auto tokenizer = chat_tokenizer(Vocabulary::bytes(), chat);
     EXPECT_EQ(end_of_turn_text(chat, *tokenizer), text);

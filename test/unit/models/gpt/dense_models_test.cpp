@@ -1,16 +1,18 @@
-// Tiny models of Gemma 1, 2 and 3, Granite, OLMo 2 and 3, GPT-NeoX and Phi-3 with random weights,
-// against numbers that transformers 5.24 and an implementation on the autograd of torch gave in
-// fp64 to 1e-14: loss, gradients and five steps of AdamW. A mistake in any option changes the
-// numbers: the smallest known one, the erf form of GELU, changes logits by 6e-4 and the loss by
-// 2e-5.
+// Tiny models of Gemma 1, 2 and 3, Granite, OLMo 2 and 3, GPT-NeoX, and Phi-3 without and with
+// longrope, with random weights, against numbers that transformers 5.24 and an implementation on
+// the autograd of torch gave in fp64 to 1e-14: loss, gradients and five steps of AdamW. A mistake
+// in any option changes the numbers: the smallest known one, the erf form of GELU, changes logits
+// by 6e-4 and the loss by 2e-5.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "choir/comm/mesh/mesh.hpp"
@@ -24,21 +26,33 @@
 #include "src/models/gpt/foreign/tensor_map.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "src/optim/optimizer.hpp"
+#include "src/store/gguf/gguf.hpp"
 #include "src/store/tensor_file.hpp"
+#include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {
 namespace {
 
+/// The type and the dialects of a family; llama.cpp has no windows of Phi-3.
+struct DenseFamily {
+  std::string_view type;
+  Dialect hf;
+  std::optional<Dialect> gguf;
+};
+
 struct DenseGolden {
-  std::string name, version_4, version_5;  ///< config.json of both versions of transformers
-  double masked_loss, masked_norm;         ///< if some positions have no target
-  std::vector<double> losses, norms;       ///< before each step, and after the last
-  double embedding_norm;                   ///< of its gradient
+  std::string name;
+  DenseFamily family;
+  std::string version_4, version_5;   ///< config.json of both versions of transformers
+  double masked_loss, masked_norm;    ///< if some positions have no target
+  std::vector<double> losses, norms;  ///< before each step, and after the last
+  double embedding_norm;              ///< of its gradient
 };
 
 const std::vector<DenseGolden>& dense_goldens() {
   static const std::vector<DenseGolden> kAll{
       {"gemma",
+       {"gemma", Dialect::hf_llama, Dialect::gguf_qwen},
        R"({"vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 1, "max_position_embeddings": 64,
         "model_type": "gemma", "head_dim": 16, "rms_norm_eps": 1e-06, "attention_bias": false,
@@ -57,6 +71,7 @@ const std::vector<DenseGolden>& dense_goldens() {
         2.6565552960662564},
        3.5043647831816744},
       {"gemma2",
+       {"gemma2", Dialect::hf_post, Dialect::gguf_qwen},
        R"({"vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
         "model_type": "gemma2", "head_dim": 16, "rms_norm_eps": 1e-06, "attention_bias": false,
@@ -79,6 +94,7 @@ const std::vector<DenseGolden>& dense_goldens() {
         1.6624367580388302},
        3.4687946001260546},
       {"gemma3",
+       {"gemma3_text", Dialect::hf_post, Dialect::gguf_qwen},
        R"({"vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 6,
         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64,
         "model_type": "gemma3_text", "head_dim": 16, "rms_norm_eps": 1e-06, "attention_bias":
@@ -105,6 +121,7 @@ const std::vector<DenseGolden>& dense_goldens() {
         1.922085077171509},
        2.094126783717986},
       {"granite",
+       {"granite", Dialect::hf_llama, Dialect::gguf_llama},
        R"({"vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
         "model_type": "granite", "rms_norm_eps": 1e-05, "hidden_act": "silu", "rope_theta":
@@ -125,6 +142,7 @@ const std::vector<DenseGolden>& dense_goldens() {
         0.1985148189831189},
        0.19005793269469945},
       {"olmo2",
+       {"olmo2", Dialect::hf_post, Dialect::gguf_qwen},
        R"({"vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
         "model_type": "olmo2", "rms_norm_eps": 1e-06, "hidden_act": "silu", "rope_theta":
@@ -142,6 +160,7 @@ const std::vector<DenseGolden>& dense_goldens() {
         2.133686413452939},
        0.6511488936050515},
       {"olmo3",
+       {"olmo3", Dialect::hf_post, Dialect::gguf_qwen},
        R"({"vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
         "model_type": "olmo3", "rms_norm_eps": 1e-06, "hidden_act": "silu", "rope_theta":
@@ -167,6 +186,7 @@ const std::vector<DenseGolden>& dense_goldens() {
         2.2714835475983874},
        0.6110916458980693},
       {"gpt_neox",
+       {"gpt_neox", Dialect::hf_neox, Dialect::gguf_gpt2},
        R"({"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
         "num_attention_heads": 2, "max_position_embeddings": 64, "model_type": "gpt_neox",
         "layer_norm_eps": 1e-05, "hidden_act": "gelu", "rotary_pct": 0.25, "rotary_emb_base":
@@ -185,6 +205,7 @@ const std::vector<DenseGolden>& dense_goldens() {
         1.7363034266260648},
        0.8351520046324767},
       {"phi3",
+       {"phi3", Dialect::hf_phi3, {}},
        R"({"vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
         "model_type": "phi3", "rms_norm_eps": 1e-05, "hidden_act": "silu", "rope_theta":
@@ -204,8 +225,41 @@ const std::vector<DenseGolden>& dense_goldens() {
        {5.755534492429528, 4.995385840904783, 3.439973140442853, 4.355392414030831,
         3.2890819995626335},
        3.9989325104571245},
+      {"phi3_long",
+       {"phi3", Dialect::hf_phi3, Dialect::gguf_phi3},
+       R"({"vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+        "model_type": "phi3", "rms_norm_eps": 1e-05, "hidden_act": "silu", "rope_theta":
+        10000.0, "original_max_position_embeddings": 8, "rope_scaling": {"type": "su",
+        "short_factor": [1.0, 1.25, 1.5, 2.0], "long_factor": [1.0, 1.75, 3.0, 4.5]},
+        "sliding_window": 64, "tie_word_embeddings": false, "attention_bias": false})",
+       R"({"attention_bias": false, "hidden_act": "silu", "hidden_size": 32, "intermediate_size":
+        40, "max_position_embeddings": 64, "model_type": "phi3", "num_attention_heads": 4,
+        "num_hidden_layers": 2, "num_key_value_heads": 2, "original_max_position_embeddings": 8,
+        "rms_norm_eps": 1e-05, "rope_parameters": {"long_factor": [1.0, 1.75, 3.0, 4.5],
+        "original_max_position_embeddings": 8, "partial_rotary_factor": 1.0, "rope_theta":
+        10000.0, "rope_type": "longrope", "short_factor": [1.0, 1.25, 1.5, 2.0], "type":
+        "longrope"}, "sliding_window": 64, "tie_word_embeddings": false, "vocab_size": 64})",
+       4.691979894158262,
+       5.729791930767134,
+       {4.6697381202055315, 3.9912523244061653, 3.423055390664379, 3.01427301216192,
+        2.6530550755450113, 2.340567974165777},
+       {4.556470232936619, 3.5407865050439287, 2.682910971028632, 2.5017133568301855,
+        2.2105065979569414},
+       1.44625089611812},
   };
   return kAll;
+}
+
+const DenseGolden& golden_of(std::string_view name) {
+  const auto& all = dense_goldens();
+  return *std::ranges::find(all, name, &DenseGolden::name);
+}
+ForeignModel model_of(std::string_view name) {
+  return model_from_hf(golden_of(name).version_4, std::string(name), false);
+}
+GptConfig config_of(std::string_view name) {
+  return model_of(name).config;
 }
 
 const std::vector<std::int32_t> kIds{4,  58, 46, 44, 62, 43, 61, 28, 42, 28, 20,
@@ -220,8 +274,8 @@ const std::vector<std::int32_t> kMasked{-1, -1, -1, 62, 43, 61, 28, 42, 28, 20, 
 
 class DenseModel {
  public:
-  DenseModel(const DenseGolden& golden, const std::string& config)
-      : model_(model_from_hf(config, golden.name, false)),
+  DenseModel(const DenseGolden& golden, const ForeignModel& model)
+      : model_(model),
         mesh_(Mesh::planned(Layout(), 0, 1)),
         instance_({model_.config, precision_of("fp64"), 7, true}, device_, *mesh_,
                   std::size_t{64} << 20) {
@@ -243,13 +297,12 @@ class DenseModel {
       if (entry.name.starts_with(golden.name + "/")) read -= entry.shape.count();
     EXPECT_EQ(read, 0) << "a tensor is not used, or twice";
   }
-  const GptConfig& config() const { return model_.config; }
 
-  /// The mean loss, and its gradient.
-  double loss(const std::vector<std::int32_t>& targets) {
+  /// The mean loss of rows of `tokens`, and its gradient.
+  double loss(const std::vector<std::int32_t>& targets, std::int64_t tokens = 16) {
     double counted = 0, sum = 0;
     for (const std::int32_t target : targets) counted += target >= 0 ? 1 : 0;
-    instance_.pass().begin(Mode::train, {.batch = 2, .tokens = 16}, 0);
+    instance_.pass().begin(Mode::train, {.batch = 32 / tokens, .tokens = tokens}, 0);
     const Tensor losses =
         instance_.as<Gpt>().loss(instance_.pass(), view(kIds), view(targets), 1 / counted);
     for (std::int64_t i = 0; i < losses.count(); ++i) sum += losses.as<double>()[i];
@@ -296,7 +349,7 @@ TEST(DenseModels, LossGradientAndFiveSteps) {
   for (const DenseGolden& golden : dense_goldens())
     for (const std::string& config : {golden.version_4, golden.version_5}) {
       SCOPED_TRACE(golden.name);
-      DenseModel model(golden, config);
+      DenseModel model(golden, model_from_hf(config, golden.name, false));
       EXPECT_NEAR(model.loss(kMasked), golden.masked_loss, 1e-10);
       EXPECT_NEAR(model.gradient_norm(), golden.masked_norm, 1e-10);
       for (int step = 0; step < 5; ++step) {
@@ -313,22 +366,23 @@ TEST(DenseModels, LossGradientAndFiveSteps) {
 }
 
 TEST(DenseModels, DescriptionsGoOutAndInAgain) {
-  const std::map<std::string, std::string> types{
-      {"gemma", "gemma"}, {"gemma2", "gemma2"}, {"gemma3", "gemma3_text"}, {"granite", "granite"},
-      {"olmo2", "olmo2"}, {"olmo3", "olmo3"},   {"gpt_neox", "gpt_neox"},  {"phi3", "phi3"}};
   for (const DenseGolden& golden : dense_goldens()) {
-    const GptConfig in = model_from_hf(golden.version_4, golden.name, false).config;
+    const GptConfig in = config_of(golden.name);
     const GptConfig later = model_from_hf(golden.version_5, golden.name, false).config;
     const std::string out = hf_config(in, "float32", "");
     EXPECT_EQ(hf_config(later, "float32", ""), out) << golden.name;
     EXPECT_EQ(hf_config(model_from_hf(out, golden.name, false).config, "float32", ""), out);
-    EXPECT_EQ(hf_type_of(in), types.at(golden.name));
+    EXPECT_EQ(hf_type_of(in), golden.family.type);
+    EXPECT_EQ(hf_dialect_of(in), golden.family.hf) << golden.name;
+    if (golden.family.gguf) {
+      EXPECT_EQ(gguf_dialect_of(in), *golden.family.gguf) << golden.name;
+    }
   }
 }
 
 // The scaling of Gemma 3 is absent in its small models.
 TEST(DenseModels, AnglesOfLocalLayersNeedNoScaling) {
-  const std::string& scaled = dense_goldens()[2].version_4;
+  const std::string& scaled = golden_of("gemma3").version_4;
   const std::string key = R"("rope_scaling": {"rope_type": "linear", "factor": 8.0})";
   const std::size_t at = scaled.find(key);
   ASSERT_NE(at, std::string::npos);
@@ -338,11 +392,79 @@ TEST(DenseModels, AnglesOfLocalLayersNeedNoScaling) {
   EXPECT_TRUE(c.kind_of(0).local);
 }
 
+// Rows of at most the original length have the short factors, if the run has no longer ones. A
+// program of numpy in fp64, which also gives the loss of the long factors to the last bit, computed
+// this loss.
+TEST(DenseModels, LongropeHasTheFactorsOfItsBlockSize) {
+  const DenseGolden& golden = golden_of("phi3_long");
+  ForeignModel model = model_of("phi3_long");
+  model.config.block_size = 8;
+  EXPECT_NEAR(DenseModel(golden, model).loss(kTargets, 8), 4.845102913814388, 1e-10);
+  // The rows of a longer run have the long ones.
+  model.config.block_size = 9;
+  EXPECT_NEAR(DenseModel(golden, model).loss(kTargets, 8), 4.949960054132587, 1e-10);
+}
+
+// The factor of queries and keys follows from the two lengths of a file, whatever the block size.
+TEST(DenseModels, LongropeKeepsItsLengthsInOtherPrograms) {
+  GptConfig c = config_of("phi3_long");
+  const double factor = std::sqrt(2.0);  // 1 + ln(64 / 8) / ln(8)
+  EXPECT_NEAR(ops::rope_attention_factor(c.rope_scaling), factor, 1e-15);
+  const auto factor_again = [](const GptConfig& out) {
+    const GptConfig in = model_from_hf(hf_config(out, "float32", ""), "out", false).config;
+    return ops::rope_attention_factor(in.rope_scaling);
+  };
+  c.block_size = 8;
+  EXPECT_EQ(described_length(c), 64);
+  EXPECT_NEAR(factor_again(c), factor, 1e-15);
+  c.block_size = 100;
+  EXPECT_EQ(described_length(c), 100);
+  EXPECT_NEAR(factor_again(c), factor, 1e-15);
+  EXPECT_NE(hf_config(c, "float32", "").find("attention_factor"), std::string::npos);
+  c = config_of("phi3_long");
+  EXPECT_EQ(hf_config(c, "float32", "").find("attention_factor"), std::string::npos)
+      << "version 4 accepts three fields only";
+  c.rope_scaling.attention_factor = 1.5;
+  EXPECT_EQ(factor_again(c), 1.5);
+}
+
+// llama.cpp's file has both lists as tensors, and the factor of queries and keys beside the
+// lengths.
+TEST(DenseModels, LongropeGoesThroughGguf) {
+  const test::ScratchFolder folder;
+  for (const double attention_factor : {0.0, 1.5}) {
+    GptConfig c = config_of("phi3_long");
+    c.rope_scaling.attention_factor = attention_factor;
+    std::vector<TensorEntry> entries{{"token_embd.weight", Encoding::f32, {64, 32}},
+                                     {"output.weight", Encoding::f32, {64, 32}}};
+    const auto angles = gguf_angle_tensors(c);
+    ASSERT_EQ(angles.size(), 2U);
+    for (const auto& [name, numbers] : angles)
+      entries.push_back({name, Encoding::f32, {std::ssize(numbers)}});
+    const std::string path = folder / (attention_factor > 0 ? "given.gguf" : "usual.gguf");
+    GgufWriter writer(path, gguf_metadata(c, Encoding::f32, "tiny"), entries);
+    writer.lay_out();
+    for (const auto& [name, numbers] : angles)
+      writer.write(name, 0, std::ssize(numbers), numbers.data(), DType::f32);
+    const std::vector<float> zeros(std::size_t{64} * 32);
+    for (const char* name : {"token_embd.weight", "output.weight"})
+      writer.write(name, 0, std::ssize(zeros), zeros.data(), DType::f32);
+    writer.sync();
+    writer.commit(writer.written());
+    const ForeignModel read = model_from_gguf(GgufReader(path), false);
+    EXPECT_EQ(read.dialect, Dialect::gguf_phi3);
+    EXPECT_EQ(hf_config(read.config, "float32", ""), hf_config(c, "float32", ""));
+    EXPECT_EQ(read.config.rope_scaling.attention_factor, attention_factor);
+    EXPECT_EQ(angle_scaling(read.config).divisors, angle_scaling(c).divisors);
+    for (const auto& [name, numbers] : angles)
+      EXPECT_TRUE(is_no_weight(name, read.dialect)) << name;
+  }
+}
+
 // PEFT's adapter of query_key_value has the rows of its B in the order of the weight.
 TEST(DenseModels, AdaptersHaveTheRowsOfTheirWeights) {
-  for (const std::size_t i : {std::size_t{0}, std::size_t{6}, std::size_t{7}}) {
-    ForeignModel model =
-        model_from_hf(dense_goldens()[i].version_4, dense_goldens()[i].name, false);
+  for (const char* name : {"gemma", "gpt_neox", "phi3"}) {
+    ForeignModel model = model_of(name);
     model.config.lora = {.rank = 2, .targets = {"q", "k", "v", "up"}};
     const ParameterSet parameters = described_parameters(model.config);
     const auto weights = tensor_parts(model.config, parameters, model.dialect);
@@ -360,7 +482,7 @@ TEST(DenseModels, AdaptersHaveTheRowsOfTheirWeights) {
         ++compared;
       }
     }
-    EXPECT_GT(compared, 100) << dense_goldens()[i].name;
+    EXPECT_GT(compared, 100) << name;
   }
 }
 
@@ -376,63 +498,59 @@ std::string refusal_of(const Write& write) {
 }
 
 TEST(DenseModels, WhatOtherProgramsComputeOtherwiseIsRefusedByName) {
-  const auto config_of = [](std::size_t i) {
-    return model_from_hf(dense_goldens()[i].version_4, dense_goldens()[i].name, false).config;
+  struct Refusal {
+    const char* model;
+    bool gguf;         ///< by llama.cpp, or by transformers
+    const char* word;  ///< of the message
+    void (*change)(GptConfig&);
   };
-  const auto expect = [](const GptConfig& c, bool gguf, const std::string& word) {
-    const std::string words = refusal_of([&] { gguf ? gguf_dialect_of(c) : hf_dialect_of(c); });
-    EXPECT_NE(words.find(word), std::string::npos) << word << ": " << words;
-  };
-  EXPECT_EQ(gguf_dialect_of(config_of(0)), Dialect::gguf_qwen);
-  EXPECT_EQ(gguf_dialect_of(config_of(3)), Dialect::gguf_llama);
-  GptConfig c = config_of(1);
-  EXPECT_EQ(gguf_dialect_of(c), Dialect::gguf_qwen);
-  c.window_skip_interval = 3;
-  expect(c, true, "window_skip_interval");
-  EXPECT_EQ(hf_dialect_of(c), Dialect::hf_post);
-  c = config_of(2);
-  c.attention_softcap = 5;
-  expect(c, false, "attention_softcap");
-  c = config_of(2);
-  c.rope_scaling_layers = ScaledLayers::all;
-  expect(c, false, "rope_scaling_layers");
-  c = config_of(0);
-  c.embedding_scale = 5;
-  expect(c, false, "embedding_scale");
-  c = config_of(0);
-  c.tied = false;
-  expect(c, true, "tied");
-  c = config_of(3);
-  c.window = 5;
-  expect(c, false, "attention_window");
-  for (const auto& [i, dialect] :
-       {std::pair{4, Dialect::gguf_qwen}, {5, Dialect::gguf_qwen}, {6, Dialect::gguf_gpt2}})
-    EXPECT_EQ(gguf_dialect_of(config_of(static_cast<std::size_t>(i))), dialect) << i;
-  c = config_of(4);
-  c.tied = true;
-  expect(c, true, "tied");
-  c = config_of(4);
-  c.qk_norm_span = QkNormSpan::head;
-  expect(c, false, "qk_norm");
-  c.qk_norm_span = QkNormSpan::width, c.norm_place = NormPlace::pre;
-  expect(c, false, "norm_place");
-  c = config_of(5);
-  c.window_skip_interval = 2;
-  expect(c, true, "window_skip_interval");
-  c = config_of(5);
-  c.rope_scaling_layers = ScaledLayers::all;
-  expect(c, false, "rope_scaling_layers");
-  c = config_of(6);
-  c.activation = ops::Activation::gelu_tanh;
-  expect(c, true, "activation");
-  c.window = 5;
-  expect(c, false, "norm");
-  c = config_of(7);
-  expect(c, true, "attention_window");  // llama.cpp has none for Phi-3
-  c.window = 0;
-  EXPECT_EQ(gguf_dialect_of(c), Dialect::gguf_phi3);
-  c.rope_scaling = {.kind = ops::RopeScaling::Kind::linear, .factor = 2};
-  expect(c, false, "rope_scaling");
+  for (const Refusal& refusal : std::vector<Refusal>{
+           {"gemma", false, "embedding_scale", [](GptConfig& c) { c.embedding_scale = 5; }},
+           {"gemma", true, "tied", [](GptConfig& c) { c.tied = false; }},
+           {"gemma2", true, "window_skip_interval",
+            [](GptConfig& c) { c.window_skip_interval = 3; }},
+           {"gemma3", false, "attention_softcap", [](GptConfig& c) { c.attention_softcap = 5; }},
+           {"gemma3", false, "rope_scaling_layers",
+            [](GptConfig& c) { c.rope_scaling_layers = ScaledLayers::all; }},
+           {"granite", false, "attention_window", [](GptConfig& c) { c.window = 5; }},
+           {"olmo2", true, "tied", [](GptConfig& c) { c.tied = true; }},
+           {"olmo2", false, "qk_norm", [](GptConfig& c) { c.qk_norm_span = QkNormSpan::head; }},
+           {"olmo2", false, "norm_place", [](GptConfig& c) { c.norm_place = NormPlace::pre; }},
+           {"olmo3", true, "window_skip_interval",
+            [](GptConfig& c) { c.window_skip_interval = 2; }},
+           {"olmo3", false, "rope_scaling_layers",
+            [](GptConfig& c) { c.rope_scaling_layers = ScaledLayers::all; }},
+           {"gpt_neox", true, "activation",
+            [](GptConfig& c) { c.activation = ops::Activation::gelu_tanh; }},
+           {"gpt_neox", false, "norm", [](GptConfig& c) { c.window = 5; }},
+           {"phi3", true, "attention_window", [](GptConfig&) {}},
+           {"phi3", false, "rope_scaling",
+            [](GptConfig& c) {
+              c.rope_scaling = {.kind = ops::RopeScaling::Kind::linear, .factor = 2};
+            }},
+           {"phi3_long", false, "rope_original",
+            [](GptConfig& c) { c.rope_scaling.original = 8.5; }},
+           {"phi3_long", false, "qk_norm", [](GptConfig& c) { c.qk_norm = true; }}}) {
+    GptConfig c = config_of(refusal.model);
+    refusal.change(c);
+    const std::string words =
+        refusal_of([&] { refusal.gguf ? gguf_dialect_of(c) : hf_dialect_of(c); });
+    EXPECT_NE(words.find(refusal.word), std::string::npos) << refusal.model << ": " << words;
+  }
+  // Longrope of the other families is refused, too.
+  for (const DenseGolden& golden : dense_goldens()) {
+    GptConfig c = config_of(golden.name);
+    if (golden.family.type == "phi3" || golden.family.type == "granite") continue;
+    c.rope_scaling = config_of("phi3_long").rope_scaling;
+    const std::string words = refusal_of([&] { hf_dialect_of(c); });
+    EXPECT_NE(words.find("rope_scaling"), std::string::npos) << golden.name << ": " << words;
+  }
+  GptConfig other = config_of("gemma2");
+  other.window_skip_interval = 3;
+  EXPECT_EQ(hf_dialect_of(other), Dialect::hf_post) << "transformers has a list of windows";
+  other = config_of("phi3");
+  other.window = 0;
+  EXPECT_EQ(gguf_dialect_of(other), Dialect::gguf_phi3);
   for (const auto& [type, more, word] : std::vector<std::array<std::string, 3>>{
            {"gemma", R"("hidden_act": "silu")", "hidden_act"},
            {"gemma", R"("attention_bias": true)", "attention_bias"},
@@ -448,8 +566,15 @@ TEST(DenseModels, WhatOtherProgramsComputeOtherwiseIsRefusedByName) {
              "sliding_attention": {"rope_theta": 1e4}})",
             "rope_theta"},
            {"phi3", R"("rope_scaling": {"type": "longrope", "short_factor": [1, 1],
+             "long_factor": [2]})",
+            "2 and 1 numbers for 2 pairs"},
+           {"phi3", R"("rope_scaling": {"type": "longrope", "short_factor": [1, 0],
              "long_factor": [2, 2]})",
-            "longrope"},
+            "short_factor"},
+           {"phi3", R"("rope_scaling": {"type": "linear", "factor": 2})", "only longrope"},
+           {"phi3", R"("rope_scaling": {"type": "longrope", "short_factor": [1, 1], "mscale": 2,
+             "long_factor": [2, 2]})",
+            "mscale"},
            {"phi3", R"("partial_rotary_factor": 2)", "partial_rotary_factor"},
            {"gpt_neox", R"("rotary_pct": 0)", "rotary_pct"},
            {"gpt_neox", R"("attention_bias": false)", "attention_bias"},

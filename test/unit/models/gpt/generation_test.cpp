@@ -79,7 +79,11 @@ std::vector<GptConfig> shapes() {
   gemma.attention_softcap = 1, gemma.logit_softcap = 3;
   gemma.rope_local_theta = 50, gemma.rope_scaling_layers = ScaledLayers::full;
   gemma.window_skip_interval = 2, gemma.rope_skip_interval = 0;
-  return {test::tiny_gpt(), test::tiny_llama(), grouped, rotary, modern, gemma};
+  GptConfig longrope = rotary;  // the long factors hold before the original length, too
+  longrope.rope_width = 4;
+  longrope.rope_scaling = {.kind = ops::RopeScaling::Kind::longrope, .factor = 2, .original = 4};
+  longrope.rope_short_factors = {"1", "1.5"}, longrope.rope_long_factors = {"1.25", "40"};
+  return {test::tiny_gpt(), test::tiny_llama(), grouped, rotary, modern, gemma, longrope};
 }
 
 TEST(Generation, CacheEqualsTheFullContext) {

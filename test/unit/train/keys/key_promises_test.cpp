@@ -229,6 +229,20 @@ TEST(KeyPromises, KeysOfRotationsAreTheNumbersOfTheirNames) {
   const ops::RopeScaling yarn =
       scaling_of({"rope_scaling=yarn", "rope_factor=3", "rope_original=96", "rope_beta_fast=11",
                   "rope_beta_slow=0.5", "rope_truncate=false", "rope_attention_factor=1.7"});
+  const std::vector<std::string> words{
+      "rope_scaling=longrope",        "rope_factor=3", "rope_original=96",
+      "rope_attention_factor=1.6",    "rope_width=4",  "rope_short_factors=[1.5,2]",
+      "rope_long_factors=[3,\"4e0\"]"};
+  const auto longrope_of = [&](const char* block_size) {
+    std::vector<std::string> all = words;
+    for (std::string& word : all) word = "model." + word;
+    all.insert(all.end(), {"model.position=rope", "model.n_head=2",
+                           std::string("model.block_size=") + block_size});
+    return angle_scaling(gpt_of(read_deck(test::families(), "inputs/verify_gpt.json", all)));
+  };
+  EXPECT_EQ(longrope_of("96").divisors, (std::vector<double>{1.5, 2}));
+  EXPECT_EQ(longrope_of("97").divisors, (std::vector<double>{3, 4}));
+  EXPECT_EQ(ops::rope_attention_factor(longrope_of("97")), 1.6);
   constexpr double kTheta = 500, kPi = 3.14159265358979323846;
   constexpr std::int64_t kWidth = 16;
   for (std::int64_t i = 0; i < kWidth / 2; ++i) {
