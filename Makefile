@@ -111,8 +111,9 @@ ifdef NEEDS_FEATURES
 endif
 $(BUILD)/obj/src/core/build_info.o: $(BUILD)/choir_revision.hpp
 
+# The search for libraries has just printed its list if make has started again after it.
 features:
-	@cat $(BUILD)/features.txt
+	@[ -n "$(MAKE_RESTARTS)" ] && [ -n "$$(find $(BUILD)/features.txt -mmin -2)" ] || cat $(BUILD)/features.txt
 
 include .make/program.mk .make/tests.mk .make/emulated_gpu.mk .make/fuzz.mk
 

@@ -21,6 +21,7 @@ probe() {  # probe FLAGS... : does the program on standard input compile and lin
   $MPICXX -std=c++20 -x c++ - -o "$build/probe" "$@" >"$build/probe.log" 2>&1
 }
 
+echo "Small programs are compiled to find the libraries; this takes up to a minute."
 say "choir: what this machine offers"
 if version=$($MPICXX --version 2>/dev/null); then yes "C++" "$(head -n1 <<<"$version")"
 else no "MPI" "no $MPICXX: set MPICXX (Cray: MPICXX=CC), or 'make deps'"; exit 1; fi

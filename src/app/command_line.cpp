@@ -218,8 +218,25 @@ bool CommandOption::given() const {
   return option_->count() > 0;
 }
 
+namespace {
+
+/// Help without the options that exclude each other: one that is given beside another is refused
+/// by name, and the list hides what an option does.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text = CLI::Formatter::make_option_opts(option);
+    if (const std::size_t at = text.find(" Excludes:"); at != std::string::npos) text.erase(at);
+    return text;
+  }
+};
+
+}  // namespace
+
 CommandLine::CommandLine(const std::string& description, const std::string& name)
-    : app_(std::make_shared<CLI::App>(description, name)) {}
+    : app_(std::make_shared<CLI::App>(description, name)) {
+  app_->formatter(std::make_shared<HelpFormatter>());
+}
 
 template <class T>
 CommandOption CommandLine::add_option(const std::string& names, T& variable,

@@ -66,7 +66,7 @@ int evaluate(const EvalRequest& request, Workplace& place, Logger& log) {
   load_instance(loaded, data->shapes(), place);
   data->load_scorers(*place.device);
   const double start = now_seconds();
-  ProgressLine progress(log, "evaluation");
+  ProgressLine progress(log, "evaluation", 3);  // seconds between lines in a log
   const EvaluationResult result = data->evaluate(*loaded.instance, &progress);
   Communicator& world = place.mesh->world();
   together(world, [&] {

@@ -326,18 +326,22 @@ int generate_command(const Invocation& call) {
                  "average, with a note")
       .needs(audio);
   app.add_option("--tokens", request.text.tokens, "number of tokens to generate")
+      .shows_default()
       .within(1, 1 << 30);
   const auto temperature =
       app.add_option("--temperature", request.text.choice.temperature,
                      "sampling temperature; 0: always the most likely token (the default of "
                      "models with audio input)")
+          .shows_default()
           .within(0.0, 100.0);
   app.add_option("--top-k", request.text.choice.top_k,
                  "sample from the top k tokens; 0: from all tokens")
+      .shows_default()
       .within(0, 1 << 30);
   app.add_option("--top-p", request.text.choice.top_p, "nucleus sampling: total probability p")
+      .shows_default()
       .within(0.0, 1.0);
-  app.add_option("--seed", request.text.choice.seed, "random seed");
+  app.add_option("--seed", request.text.choice.seed, "random seed").shows_default();
   add_ema_option(app, request.ema);
   app.add_option("--device", request.device, "auto, cpu or cuda").shows_default();
   app.add_option("--precision", request.precision,

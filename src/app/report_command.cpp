@@ -140,6 +140,28 @@ int export_to_wandb(const std::vector<std::string>& paths, const std::string& ou
   return 0;
 }
 
+/// Writes files of events for TensorBoard, each to its run directory, or below `out`.
+int export_to_tensorboard(const std::vector<std::string>& paths, const std::string& out,
+                          const FamilyTable& families) {
+  const std::vector<report::ReportedRun> runs = runs_of(paths, "tensorboard", families);
+  for (const report::ReportedRun& run : runs) {
+    fs::path name = fs::path(run.path).lexically_normal();
+    if (!name.has_filename()) name = name.parent_path();
+    const fs::path folder = out.empty() ? name / "tensorboard" : fs::path(out) / name.filename();
+    std::error_code failed;
+    fs::create_directories(folder, failed);
+    const std::string bytes = report::tensorboard_events(run);
+    const std::string file = (folder / "events.out.tfevents.0000000000.choir_report").string();
+    write_whole(file, bytes, "give a writable folder with --out FOLDER");
+    print_safely("{} ({})\n", printable_name(file),
+                 format_bytes(static_cast<double>(bytes.size())));
+  }
+  if (!runs.empty())
+    print_safely("look at them with: tensorboard --logdir {}\n",
+                 printable_name(out.empty() ? paths.front() : out));
+  return 0;
+}
+
 /// Splits "submission_org=NAME".
 std::map<std::string, std::string> values_of(const std::vector<std::string>& settings) {
   std::map<std::string, std::string> values;
@@ -281,16 +303,17 @@ int report_command(const Invocation& call) {
   app.add_option(
       "--out", out,
       "page to write; default: report.html in the run directory or folder, or in the "
-      "current one for several paths; with --format wandb a folder, default: wandb in the run "
-      "directory");
+      "current one for several paths; with --format wandb or tensorboard a folder, default: one of "
+      "that name in the run directory");
   std::string format = "page";
   app.add_option(
          "--format", format,
          "page: HTML. wandb: each run, with all of its jobs, as an offline run of Weights & "
-         "Biases for `wandb sync`. mllog: the log lines of MLPerf of one run. row: a JSON "
+         "Biases for `wandb sync`. tensorboard: the curves of each run as a file of events. mllog: "
+         "the log lines of MLPerf of one run. row: a JSON "
          "object per run, for dashboards of system, scale, efficiency and energy. mllog "
          "and row go to the standard output without --out")
-      .one_of({"page", "wandb", "mllog", "row"});
+      .one_of({"page", "wandb", "tensorboard", "mllog", "row"});
   std::vector<std::string> settings;
   app.add_option("--set", settings,
                  "KEY=VALUE of MLPerf's lines, such as submission_org=NAME or "
@@ -315,6 +338,7 @@ int report_command(const Invocation& call) {
     if (!settings.empty() && format != "mllog")
       throw DeckError("--set is for --format mllog", "add --format mllog, or remove --set");
     if (format == "wandb") return export_to_wandb(paths, out, call.families);
+    if (format == "tensorboard") return export_to_tensorboard(paths, out, call.families);
     read_price(price, page.goal);
     if (!price.empty() && !(page.goal.tokens > 0))
       throw DeckError("--price needs --tokens", "for example --tokens 20e9");

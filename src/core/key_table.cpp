@@ -62,9 +62,10 @@ std::string kind_of(const json& value) {
 }
 
 std::string wrong_type(const Key& key, const json& value) {
-  std::string hint;
+  std::string hint, kind = kind_of(value);
   if (key.type == KeyType::integer && value.is_number_float()) {
     const double number = value.get<double>();
+    kind = "a number with a decimal point or an exponent";
     if (number == std::floor(number) && std::abs(number) < 9e15)
       hint = fmt::format("; write {}", static_cast<std::int64_t>(number));
   }
@@ -77,7 +78,7 @@ std::string wrong_type(const Key& key, const json& value) {
       hint = "; write " + folded + " without quotes, lower case";
   }
   return fmt::format("{} = {}: expected {}, not {}{}", key.path, shown(value), key.type_name(),
-                     kind_of(value), hint);
+                     kind, hint);
 }
 
 std::optional<KeyValue> convert(const Key& key, const json& value) {
@@ -263,6 +264,9 @@ class KeySet::Reader {
   Reader(const KeySet& keys, void* object, KeyOrigins& origins, std::vector<KeyProblem>& problems)
       : keys_(keys), object_(object), origins_(origins), problems_(problems) {}
 
+  /// The overrides that override_one() will get.
+  void expect(const std::vector<std::string>& words) { words_ = words; }
+
   void complain(const std::string& key, const std::string& place, const std::string& text) {
     problems_.push_back({{key}, fmt::format("{}: {}", place, text)});
   }
@@ -325,8 +329,41 @@ class KeySet::Reader {
     }
   }
 
+  /// "key = value" arrives as three words, "key= value" as two, of which some have no meaning of
+  /// their own. Complains once about all of them.
+  bool complain_about_blanks(const std::string& text) {
+    const auto at = std::ranges::find(words_, text);
+    const auto index = static_cast<std::size_t>(at - words_.begin());
+    const auto word = [&](std::size_t i) { return i < words_.size() ? words_[i] : std::string(); };
+    const auto is_key = [&](const std::string& name) { return keys_.find(name) != nullptr; };
+    const auto complain_with = [&](const std::string& key, std::size_t next, const char* place) {
+      std::string value = word(next);
+      skipped_.insert(skipped_.end(), words_.begin() + static_cast<std::ptrdiff_t>(index),
+                      words_.begin() + static_cast<std::ptrdiff_t>(next + 1));
+      if (value.starts_with('=')) value.erase(0, 1);
+      complain(
+          key, kCommandLine,
+          fmt::format("blanks {} the = of {}: write {}={} without blanks", place, key, key, value));
+      return true;
+    };
+    if (std::ranges::find(skipped_, text) != skipped_.end()) return true;
+    const bool ends = text.ends_with('=');
+    const std::string key = ends ? text.substr(0, text.size() - 1) : text;
+    if (!is_key(key)) return false;
+    const std::string next = word(index + 1);
+    if (ends && !next.empty() && next.find('=') == std::string::npos)
+      return complain_with(key, index + 1, "behind");
+    if (!ends && next == "=" && !word(index + 2).empty())
+      return complain_with(key, index + 2, "around");
+    if (!ends && next.size() > 1 && next.starts_with('='))
+      return complain_with(key, index + 1, "before");
+    return false;
+  }
+
   void override_one(const std::string& text, std::vector<std::string>& seen) {
     const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+      if (complain_about_blanks(text)) return;
     if (equals == std::string::npos || equals == 0)
       return complain(text, kCommandLine,
                       fmt::format("'{}' is not of the form key.path=value", text));
@@ -385,6 +422,8 @@ class KeySet::Reader {
   void* object_;
   KeyOrigins& origins_;
   std::vector<KeyProblem>& problems_;
+  std::vector<std::string> words_;    // all overrides
+  std::vector<std::string> skipped_;  // words of overrides with blanks, which one complaint named
 };
 
 Key& KeySet::append(Key key) {
@@ -446,6 +485,7 @@ void KeySet::read_overrides(void* object, const std::vector<std::string>& overri
                             KeyOrigins& origins, std::vector<KeyProblem>& problems) const {
   Reader reader(*this, object, origins, problems);
   std::vector<std::string> seen;
+  reader.expect(overrides);
   for (const std::string& text : overrides) reader.override_one(text, seen);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Conversions of a run to the formats of other programs: an offline run of Weights & Biases, the
-// log lines of MLPerf, and one row for dashboards that compare systems. All jobs of a chain count
-// as one run. Pure.
+// events of TensorBoard, the log lines of MLPerf, and one row for dashboards that compare systems.
+// All jobs of a chain count as one run. Pure.
 #include <map>
 #include <optional>
 #include <string>
@@ -45,6 +45,10 @@ struct WandbRun {
 /// summary. The same run always has the same ID, so that a longer one replaces it. Source of the
 /// format: wandb's wandb_internal.proto and datastore.py.
 WandbRun wandb_run(const ReportedRun& run);
+
+/// Converts a run to one file of events of TensorBoard, with the tags of a file that
+/// log.tensorboard writes during training. Each line of metrics has the time of its step.
+std::string tensorboard_events(const ReportedRun& run);
 
 /// The events of a training in the format of MLPerf ("MLLOG"), one per line. `values` replace or
 /// add values of keys, such as submission_org. A block is the training between two evaluations;

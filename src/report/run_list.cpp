@@ -38,14 +38,21 @@ double newest(const ReportedRun& run, const char* key) {
   return curve.y.empty() ? std::numeric_limits<double>::quiet_NaN() : curve.y.back();
 }
 
+double step_of_newest(const ReportedRun& run, const char* key) {
+  const Curve& curve = run.curve(key);
+  return curve.x.empty() ? 0 : curve.x.back();
+}
+
 std::string revision_of(const ReportedRun& run) {
   for (const auto& [key, value] : run.start.provenance)
     if (key == "revision") return value;
   return "";
 }
 
-std::string loss_text(double loss) {
-  return std::isnan(loss) ? "-" : fmt::format("{:.4f}", loss);
+/// "2.2289", or "2.2289 at 200" if the run has done more steps since it was logged.
+std::string loss_text(double loss, double at, double step) {
+  if (std::isnan(loss)) return "-";
+  return at == step ? fmt::format("{:.4f}", loss) : fmt::format("{:.4f} at {:.0f}", loss, at);
 }
 
 nlohmann::ordered_json loss_json(double loss) {
@@ -95,6 +102,8 @@ ListedRun listed(const ReportedRun& run) {
           .max_steps = std::strtod(run.deck_value("train.max_steps").c_str(), nullptr),
           .loss = newest(run, "loss"),
           .val_loss = newest(run, "val_loss"),
+          .loss_step = step_of_newest(run, "loss"),
+          .val_loss_step = step_of_newest(run, "val_loss"),
           .deck_crc32c = run.deck_crc32c,
           .revision = revision_of(run)};
 }
@@ -118,8 +127,10 @@ std::string run_table(const std::vector<ListedRun>& runs) {
   std::vector<Row> rows{{"run", "state", "step", "loss", "val_loss", "model", "deck"}};
   for (const ListedRun& run : runs)
     rows.push_back({printable_name(run.path), run.state,
-                    fmt::format("{:.0f}/{:.0f}", run.step, run.max_steps), loss_text(run.loss),
-                    loss_text(run.val_loss), printable_name(run.model), printable_name(run.deck)});
+                    fmt::format("{:.0f}/{:.0f}", run.step, run.max_steps),
+                    loss_text(run.loss, run.loss_step, run.step),
+                    loss_text(run.val_loss, run.val_loss_step, run.step), printable_name(run.model),
+                    printable_name(run.deck)});
   std::array<std::size_t, 7> widths{};
   for (const Row& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -147,6 +158,8 @@ std::string run_lines(const std::vector<ListedRun>& runs) {
                                 {"max_steps", static_cast<std::int64_t>(run.max_steps)},
                                 {"loss", loss_json(run.loss)},
                                 {"val_loss", loss_json(run.val_loss)},
+                                {"loss_step", static_cast<std::int64_t>(run.loss_step)},
+                                {"val_loss_step", static_cast<std::int64_t>(run.val_loss_step)},
                                 {"model", run.model},
                                 {"deck", run.deck},
                                 {"deck_crc32c", run.deck_crc32c},

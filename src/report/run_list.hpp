@@ -25,9 +25,10 @@ struct ListedRun {
   std::string model;  ///< model.type
   std::string deck;   ///< the deck file that was given; "" if unknown
   double step = 0, max_steps = 0;
-  double loss = 0, val_loss = 0;  ///< the newest; NaN if there is none
-  std::string deck_crc32c;        ///< of deck.json: equal for runs of one deck
-  std::string revision;           ///< of the program that ran last; "" if unknown
+  double loss = 0, val_loss = 0;            ///< the newest; NaN if there is none
+  double loss_step = 0, val_loss_step = 0;  ///< the steps after which they were logged
+  std::string deck_crc32c;                  ///< of deck.json: equal for runs of one deck
+  std::string revision;                     ///< of the program that ran last; "" if unknown
 };
 
 /// The values of ListedRun::state.

@@ -6,6 +6,8 @@
 #include <ctime>
 #include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "src/core/json_value.hpp"
 #include "src/core/protobuf.hpp"
@@ -153,7 +155,34 @@ std::map<double, Row> rows_of(const ReportedRun& run) {
   return rows;
 }
 
+/// The tag that log.tensorboard gives to a key of metrics.jsonl.
+std::string tag_of(const std::string& key) {
+  static const std::map<std::string, std::string> kTags{
+      {"loss", "train/loss"},           {"lr", "train/learning_rate"},
+      {"grad_norm", "train/grad_norm"}, {"loss_scale", "train/loss_scale"},
+      {"dt", "speed/step_seconds"},     {"tps", "speed/tokens_per_second"},
+      {"mfu", "speed/mfu_percent"},     {"data", "phases/data"},
+      {"dtf", "phases/forward"},        {"dtb", "phases/backward"},
+      {"comm", "phases/comm"},          {"optimizer", "phases/optimizer"},
+      {"other", "phases/other"},        {"mem", "memory/resident_bytes"},
+      {"val_loss", "val/loss"}};
+  const auto found = kTags.find(key);
+  return found == kTags.end() ? "log/" + key : found->second;
+}
+
 }  // namespace
+
+std::string tensorboard_events(const ReportedRun& run) {
+  StepTimes times(run);
+  std::string bytes = tensorboard::record(tensorboard::version_event(times.first().value_or(0)));
+  for (const auto& [step, row] : rows_of(run)) {
+    std::vector<std::pair<std::string, double>> scalars;
+    for (const auto& [key, value] : row) scalars.emplace_back(tag_of(key), value);
+    bytes += tensorboard::record(
+        tensorboard::scalars_event(times.at(step), clamped_integer(step), scalars));
+  }
+  return bytes;
+}
 
 WandbRun wandb_run(const ReportedRun& run) {
   const std::string id = id_of(run);

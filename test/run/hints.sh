@@ -248,6 +248,18 @@ END
 run 0 train deepspeed.json
 expect "a file of DeepSpeed" 2 "what nanoGPT, like DeepSpeed and Hugging Face, calls 'gradient_accumulation_steps'" "if it is true or enabled, set" \
   "'optimizer.params'; a name of DeepSpeed: its keys are keys of optimizer here: learning_rate (lr)" "'scheduler'; a name of DeepSpeed"
+run 0 train debug.json train.max_steps = 100
+expect "blanks around =" 2 "blanks around the = of train.max_steps: write train.max_steps=100 without blanks"
+check "... are one error" lacks out "is not of the form"
+run 0 train debug.json train.max_steps= 100
+expect "... behind it" 2 "blanks behind the = of train.max_steps: write train.max_steps=100 without blanks"
+run 0 train debug.json run.dir=quotes 'data.train=[text.txt]'
+expect "a list whose quotes the shell took" 3 "'data.train=[\"text.txt\"]'; or without brackets: data.train=text.txt"
+OMP_NUM_THREADS=$(($(launch_cores) + 1)) run 0 train debug.json 'data.train=["text.txt"]' run.dir=crowded train.max_steps=1 checkpoint.interval=0
+expect "more threads than cores" 0 "1 rank with $(($(launch_cores) + 1)) threads in all share" "steps are slow, and the result is the same"
+run 0 generate --help
+expect "the help has defaults" 0 "--top-k INT:INT in [0 - 1073741824]=0"
+check "... and no lists of what excludes what" lacks out "Excludes"
 # The folder that a refused first start left tells its cause to all who name it.
 run 0 train debug.json run.dir=runs/refused 'data.train=["text.txt"]' model.vocab_size=2
 expect "a first start that is refused" 3 "model.vocab_size is 2"

@@ -8,7 +8,7 @@ run 4 verify "$deck" --layouts \
 expect "adapters on every axis" 0 "VALID: 4 layouts"
 run 4 verify "$deck" --layouts "tp=4 sequence=true" 'model.lora.targets=["q","v"]' 'train.unfreeze=["*norm*"]' \
   model.lora.rank_stabilised=true
-expect "some targets, and norms trained with them" 0 "VALID: 1 layouts"
+expect "some targets, and norms trained with them" 0 "VALID: 1 layout trains"
 
 small=("$root/inputs/verify_gpt.json" data.format=synthetic train.precision=fp64 train.global_batch_size=4 model.norm=rmsnorm
   model.activation=swiglu model.position=rope model.bias=false eval.interval=0 log.interval=1)

@@ -137,6 +137,25 @@ expect "a calibration that was edited" 2 "its checksum differs"
 run 0 calibrate --brief --out missing/machine.json
 expect "nowhere to write" 6 "missing"
 
+: >empty.json
+run 0 plan "${measured[@]/machine.json/empty.json}" --ranks 2
+expect "an empty calibration" 2 "the calibration 'empty.json' is empty: it was interrupted" "calibrate --out empty.json"
+timeout -s KILL 1 "$choir" calibrate --out cut.json >out 2>&1
+check "a calibration that is killed leaves no file" absent cut.json
+
+# One number for the memory of a deck, of which at most a tenth has no name.
+memory_of() { sed -nE "s/$1/\\1/p" out | head -n 1; }
+run 0 plan gpt2 --ranks 1 --target cpu
+expect "a plan names its largest parts" 0 "checkpoint snapshot 1.4 GiB" "no other fits; --all prints the whole plan"
+check "... and its table has the same number" test "$(memory_of '^  as written.*: ([0-9.]+ [KMG]iB) of.*')" = "$(memory_of '^ +1  dp=1 .* ([0-9.]+ [KMG]iB) +[0-9]+ %.*')"
+one=("$debug" "${small[@]}" run.dir=number train.max_steps=1)
+run 0 plan "${one[@]}" --ranks 1 --target cpu
+planned=$(memory_of '^  as written.*: ([0-9.]+ [KMG]iB) of.*')
+run 0 train --check "${one[@]}"
+check "train --check counts as plan does: $planned" test "$(memory_of '^memory: ([0-9.]+ [KMG]iB) for .*')" = "$planned"
+run 0 train "${one[@]}"
+check "... and so does train" test "$(memory_of '^  memory +([0-9.]+ [KMG]iB) on .*')" = "$planned"
+
 # The largest model for a share of the memory, and its deck.
 run 0 plan --fill 0.85:0.90 --nodes 2 --gpus H100-80GB --out filled.json
 expect "a model that fills two nodes" 0 "the largest llama-like model that fills 85 to 90 % of 16 ranks (2 nodes of 8, H100 80 GB)" \

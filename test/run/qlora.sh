@@ -10,7 +10,7 @@ run 4 verify "$deck" "${wide[@]}" train.frozen_precision=nf4 checkpoint.init_fro
   "dp=4 zero=2,dp=2 tp=2 sequence=true zero=3,pp=2 tp=2 schedule=zb-h1"
 expect "adapters on nf4 in every layout" 0 "VALID: 3 layouts"
 run 4 verify "$deck" "${wide[@]}" train.frozen_precision=int8 checkpoint.init_from=base --layouts "dp=2 cp=2 recompute=full zero=1"
-expect "... and on int8" 0 "VALID: 1 layouts"
+expect "... and on int8" 0 "VALID: 1 layout trains"
 
 small=("$root/inputs/verify_gpt.json" data.format=synthetic train.precision=fp64 train.global_batch_size=4 model.norm=rmsnorm
   model.n_embd=128 model.activation=swiglu model.ffn_width=128 model.position=rope model.bias=false eval.interval=0 log.interval=1)

@@ -19,12 +19,14 @@ equals_straight() {
 # Without async: steps of this size are faster than a save, which may be in flight four steps later.
 killed in_step 2 fault.enable=true fault.kill_rank=1 fault.kill_step=14 checkpoint.async=false
 train 2 in_step
-expect "in_step: continues" 0 "resumed from in_step/checkpoints/step_00000010" "20 (10 now)"
+expect "in_step: continues" 0 "resumed from in_step/checkpoints/step_00000010" "20 (10 now)" \
+  "steps after 10 were logged up to step 13 and not saved: they are computed again"
 equals_straight in_step
 
 killed early 2 fault.enable=true fault.kill_rank=0 fault.kill_step=5
 train 2 early
-expect "early: starts anew, there was no checkpoint" 0 "20 (20 now)"
+expect "early: starts anew, there was no checkpoint" 0 "20 (20 now)" \
+  "no checkpoint in early yet: the run starts again at step 1, and the steps that were logged, up to step 4, are computed again"
 equals_straight early
 
 # Killed in the middle of a save. Up to the rename the checkpoint before counts, afterwards the new

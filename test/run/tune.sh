@@ -34,7 +34,7 @@ one_more() {
 memory=$(awk 'BEGIN { print 8 / 1024 }')  # 8 MiB, in GiB
 
 run 0 tune digits.json --memory 8MiB
-expect "a deck of speech" 0 "tune for the processor of this machine, 1 rank(s): 8.0 MiB per rank (--memory)" "limited by" \
+expect "a deck of speech" 0 "tune for the processor of this machine, 1 rank: 8.0 MiB per rank (--memory)" "limited by" \
   "planned MiB" "limit 8.0 MiB a rank" "FITS: the fullest rank is 0, " "written: digits_tuned.json" "padding"
 check "... each bucket by memory" test "$(grep -c ' memory$' stdout)" = 4
 run 0 plan digits_tuned.json --ranks 1 --memory "$memory"
@@ -58,11 +58,11 @@ check "... with what the command line said" matches by_labels.json '"max_steps":
 run 0 plan by_labels.json --ranks 1 --memory "$memory"
 expect "... is planned to fit" 0 "FITS: "
 run 2 tune digits.json parallel.pipeline=2 --memory 8MiB --out stages.json
-expect "in a pipeline, on its ranks" 0 "2 rank(s)" "FITS: "
+expect "in a pipeline, on its ranks" 0 "2 ranks" "FITS: "
 run 2 train stages.json run.dir=stages train.max_steps=1
 expect "... is trained as it is" 0 "summary:"
 run 0 tune digits.json --ranks 16 --target h200 --out cards.json
-expect "for cards that are not here" 0 "tune for H200 141 GB, 16 rank(s)" "data.window" "FITS: "
+expect "for cards that are not here" 0 "tune for H200 141 GB, 16 ranks" "data.window" "FITS: "
 # Attention over the 22 seconds of each of these utterances needs more memory than as many seconds
 # in short ones.
 words=$(for i in 1 2 3 4 5 6 7 8; do printf 'three seven one nine four zero two eight five six '; done)

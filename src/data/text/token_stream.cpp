@@ -200,6 +200,11 @@ void TokenStream::add(const std::string& path, TokenFormat format) {
         "the deck of an imported model names no data yet",
         "add 'data.train=[\"FOLDER\"]' with a folder of `choir prepare text` to train, or "
         "'data.val=[\"FOLDER\"]' to evaluate");
+  if (!fs::exists(path) && path.starts_with('[') && path.ends_with(']'))
+    throw DataError(fmt::format("'{}' does not exist", path),
+                    fmt::format("the texts of a list have quotes, which a shell takes away: "
+                                "'data.train=[\"{}\"]'; or without brackets: data.train={}",
+                                path.substr(1, path.size() - 2), path.substr(1, path.size() - 2)));
   if (!fs::exists(path))
     throw DataError(fmt::format("{} '{}' does not exist",
                                 path.ends_with(".txt") ? "text file" : "token file", path),

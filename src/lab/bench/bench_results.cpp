@@ -86,10 +86,16 @@ std::string word(const json& run, const char* name) {
 void write_to(const std::string& path, const std::string& text) {
   if (path.empty()) return;
   if (path == "-") return write_printable(stdout, text);
-  std::ofstream file(path);
+  // A command that is interrupted must not leave a file that looks like a result.
+  std::error_code unknown;
+  const bool special =
+      std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown);
+  const std::string written = special ? path : path + ".new";
+  std::ofstream file(written);
   file << text;
   file.close();
   if (file.fail()) refuse(path);
+  if (!special && std::rename(written.c_str(), path.c_str()) != 0) refuse(path);
 }
 
 }  // namespace
@@ -158,7 +164,10 @@ std::string to_string(const BaselineComparison& c) {
 void BenchFiles::require_writable() const {
   for (const std::string& path : {csv, json}) {
     if (path.empty() || path == "-") continue;
+    std::error_code unknown;
+    const bool there = std::filesystem::exists(path, unknown);
     if (!std::ofstream(path, std::ios::app)) refuse(path);
+    if (!there) std::filesystem::remove(path, unknown);
   }
   if (baseline.empty()) return;
   if (!std::filesystem::exists(baseline))

@@ -542,9 +542,11 @@ Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOp
   broadcast_text(mesh.world(), c.name);
   const ContentionMeter meter;
   double disturbed[3] = {0, 0, 0};  // waited, stolen, spread
+  if (!options.brief)
+    log.info("calibrating: one to three minutes{} on idle cores, and longer on slow or busy ones",
+             options.precisions.size() > 1 ? " for each precision" : "");
   for (const std::string& precision : options.precisions) {
-    log.info("products and attention of {} ({})", precision,
-             options.brief ? "a second or two" : "half a minute, longer on slow or busy cores");
+    log.info("products and attention of {}", precision);
     disturbed[2] =
         std::max(disturbed[2], add_products(c, mesh, device, log, precision, options.brief));
     add_attention(c, mesh, device, precision, options.brief);

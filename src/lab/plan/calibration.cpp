@@ -262,6 +262,10 @@ Calibration read_calibration(const std::string& path) {
                                                      "{} creates it; --calibration assumed takes "
                                                      "the figures of vendors",
                                                      path)));
+  if (std::filesystem::is_regular_file(path, unknown) && std::filesystem::is_empty(path, unknown))
+    throw DeckError(
+        fmt::format("the calibration '{}' is empty: it was interrupted", path),
+        fmt::format("measure again: jobs/launch -n N build/choir calibrate --out {}", path));
   return calibration_of_json(read_deck_text(path), path);
 }
 

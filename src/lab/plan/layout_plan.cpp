@@ -227,11 +227,12 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   card.multiprocessors = request.target.multiprocessors;
   card.major = request.target.compute_major;
   const bool samples = options.model.family().writes_samples(plan.deck);
-  // In outline the copies are planned only if the deck requires them.
+  // Copies for saves are in the memory of a rank only if devices have no memory of their own. In
+  // outline they are otherwise planned only if the deck requires them.
   const AsyncSaves async = plan.deck.checkpoint.async;
-  const bool saves =
-      plan.deck.checkpoint.on_the_way() &&
-      (detail == Detail::exact ? async != AsyncSaves::never : async == AsyncSaves::always);
+  const bool saves = plan.deck.checkpoint.on_the_way() &&
+                     (detail == Detail::exact || plan.on_host ? async != AsyncSaves::never
+                                                              : async == AsyncSaves::always);
   const auto role_of = [&](const Coordinates& at) {
     RolePlan role{.rank = plan.layout.rank(at), .at = at};
     role.plan = plan_step(options, plan.layout, role.rank, plan.ranks_per_node, samples, &device,

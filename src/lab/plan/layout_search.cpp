@@ -251,7 +251,15 @@ class Search {
     return joined(changes, {fmt::format("train.micro_batch_size={}", micro), "train.grad_accum=0"});
   }
 
-  static double share(const LayoutPlan& plan) { return plan.needs() / plan.memory_limit; }
+  /// The part of the memory that a layout cannot do without: the copies for saves are left out
+  /// where they do not fit, unless the deck requires them.
+  static double share(const LayoutPlan& plan) {
+    const bool required = plan.deck.checkpoint.async == AsyncSaves::always;
+    const MemoryPlan& memory = plan.fullest().plan.memory;
+    const std::size_t copies =
+        plan.on_host && !required ? memory.bytes_of("checkpoint snapshot") : 0;
+    return (plan.needs() - static_cast<double>(copies)) / plan.memory_limit;
+  }
 
   /// The largest micro-batch that leaves the margin; `least` is known to fit.
   LayoutChoice fill(const Changes& changes, const std::vector<int>& micros, LayoutPlan least) {

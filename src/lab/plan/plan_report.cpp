@@ -570,21 +570,26 @@ std::string to_string(const LayoutSearch& search, const PlanCase& request) {
 
 std::string summary(const PlanFindings& found, const PlanCase& request) {
   constexpr std::size_t kParts = 5, kRows = 3;
+  constexpr double kMostUnnamed = 0.1;
   std::string text = found.obstacle;
   if (found.plan != nullptr) {
     const LayoutPlan& plan = *found.plan;
     std::vector<MemoryPlan::Entry> parts;
     for (const MemoryPlan::Entry& entry : plan.fullest().plan.memory.entries)
-      if (entry.place == MemoryPlace::device && entry.bytes > 0) parts.push_back(entry);
+      if (entry.bytes > 0 && (entry.place == MemoryPlace::device ||
+                              (entry.place == MemoryPlace::host && plan.on_host)))
+        parts.push_back(entry);
     std::ranges::stable_sort(parts, std::ranges::greater(), &MemoryPlan::Entry::bytes);
     std::vector<std::string> words;
     double listed = 0;
-    for (std::size_t i = 0; i < std::min(kParts, parts.size()); ++i) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (i >= kParts && total_of(plan) - listed <= kMostUnnamed * total_of(plan)) break;
       listed += static_cast<double>(parts[i].bytes);
       words.push_back(
           fmt::format("{} {}", parts[i].name, format_bytes(static_cast<double>(parts[i].bytes))));
     }
-    if (parts.size() > kParts) words.push_back("the rest " + format_bytes(total_of(plan) - listed));
+    if (parts.size() > words.size())
+      words.push_back("the rest " + format_bytes(total_of(plan) - listed));
     text += wrap(
         fmt::format("memory of the fullest rank, {}, in {}: {}; in all {}{}", plan.fullest().rank,
                     plan.layout.to_string(), join(words, "; "), share_text(plan), host_text(plan)),
@@ -597,9 +602,12 @@ std::string summary(const PlanFindings& found, const PlanCase& request) {
   text += "\n" + table_head(*found.search, request);
   for (std::size_t i = 0; i < rows; ++i) text += row_text(i + 1, found.search->fitting[i]);
   const std::size_t more = found.search->fitting.size() - rows;
+  const auto all = static_cast<std::int64_t>(more) + found.search->further;
   return text +
-         fmt::format("  {} more fit; --all prints {} of them with reasons, and the whole plan\n",
-                     more + found.search->further, more) +
+         (all == 0 ? std::string("  no other fits; --all prints the whole plan\n")
+                   : fmt::format("  {} more fit; --all prints {} of them with reasons, and the "
+                                 "whole plan\n",
+                                 all, more)) +
          table_end(*found.search, request);
 }
 

@@ -61,8 +61,8 @@ void DeckTuning::say(const std::string& text) const {
 }
 
 void DeckTuning::say_head() const {
-  say(fmt::format("tune for {}, {} rank(s): {} per rank ({})\n", plan_case.target.name,
-                  plan_case.ranks, format_bytes(plan_case.target.memory), limit_));
+  say(fmt::format("tune for {}, {}: {} per rank ({})\n", plan_case.target.name,
+                  counted(plan_case.ranks, "rank"), format_bytes(plan_case.target.memory), limit_));
 }
 
 void DeckTuning::say_verdict() const {

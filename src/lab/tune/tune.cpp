@@ -71,8 +71,8 @@ std::string take_memory(const TunePlace& place, Mesh& mesh, PlanCase& to) {
       bytes = memory_of_word(place.memory), limit = "--memory";
     else if (target.node_memory)
       bytes = kUsableOfNode * target.memory_of_rank(std::min(to.ranks, to.ranks_per_node)),
-      limit = fmt::format("{:.0f} % of the memory of a node for its {} rank(s)",
-                          100 * kUsableOfNode, std::min(to.ranks, to.ranks_per_node));
+      limit = fmt::format("{:.0f} % of the memory of a node for its {}", 100 * kUsableOfNode,
+                          counted(std::min(to.ranks, to.ranks_per_node), "rank"));
     else
       bytes = target.memory / sharing_a_card(place, to), limit = "of the card";
   });

@@ -416,7 +416,9 @@ std::string verdict(const std::vector<VerifyRow>& rows) {
       std::count_if(rows.begin(), rows.end(), [](const VerifyRow& row) { return !row.ok(); });
   const std::string count =
       failed == 0
-          ? fmt::format("VALID: {} layouts train as one rank does", rows.size())
+          ? fmt::format("VALID: {} {} as one rank does",
+                        counted(static_cast<std::int64_t>(rows.size()), "layout"),
+                        rows.size() == 1 ? "trains" : "train")
           : fmt::format("INVALID: {} of {} layouts differ from one rank", failed, rows.size());
   return count +
          (worst ? fmt::format(", largest error {:.1e} of {:.1e}", worst->error, worst->tolerance)

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -16,9 +15,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
-#include "src/core/hash.hpp"
 #include "src/core/process.hpp"
-#include "src/core/protobuf.hpp"
 #include "src/core/text.hpp"
 #include "src/run/evaluation_record.hpp"
 #include "src/store/directory.hpp"
@@ -166,8 +163,14 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t last_step) {
   for (const std::string& name : {path, fresh}) require_regular(name);
   {
     std::ifstream before(path);
-    for (std::string line; std::getline(before, line);)
-      if (line.ends_with('}') && step_of_line(line) <= last_step) kept += line + "\n";
+    for (std::string line; std::getline(before, line);) {
+      if (!line.ends_with('}')) continue;
+      const std::int64_t step = step_of_line(line);
+      if (step <= last_step)
+        kept += line + "\n";
+      else
+        last_dropped_ = std::max(last_dropped_, step);
+    }
   }
   write_text_file(fresh, kept);
   std::filesystem::rename(fresh, path);
@@ -185,65 +188,10 @@ bool MetricsFile::write(const std::string& line) {
 }
 
 namespace tensorboard {
-namespace {
-
-using namespace protobuf;
-
-std::uint32_t masked_crc(std::string_view bytes) {
-  constexpr std::uint32_t kMask = 0xa282ead8;
-  return std::rotr(crc32c(bytes.data(), bytes.size()), 15) + kMask;
-}
-
-/// An Event: wall_time = 1 (double), step = 2 (int64, omitted if 0).
-std::string event(double wall_time, std::int64_t step) {
-  std::string out;
-  put_double(out, 1, wall_time);
-  if (step != 0) put_integer(out, 2, static_cast<std::uint64_t>(step));
-  return out;
-}
-
-}  // namespace
 
 double wall_time() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration<double>(since).count();
-}
-
-std::string record(std::string_view payload) {
-  std::string out;
-  put_little_endian(out, static_cast<std::uint64_t>(payload.size()));
-  put_little_endian(out, masked_crc(out));
-  out += payload;
-  put_little_endian(out, masked_crc(payload));
-  return out;
-}
-
-std::string version_event(double wall_time) {
-  std::string out = event(wall_time, 0);
-  put_bytes(out, 3, "brain.Event:2");  // file_version
-  return out;
-}
-
-std::string start_event(double wall_time, std::int64_t step) {
-  std::string session;  // SessionLog: status = 1 (START = 1)
-  put_integer(session, 1, 1);
-  std::string out = event(wall_time, step);
-  put_bytes(out, 7, session);
-  return out;
-}
-
-std::string scalars_event(double wall_time, std::int64_t step,
-                          std::span<const std::pair<std::string, double>> scalars) {
-  std::string summary;
-  for (const auto& [tag, number] : scalars) {
-    std::string value;  // Summary.Value: tag = 1, simple_value = 2 (float)
-    put_bytes(value, 1, tag);
-    put_float(value, 2, static_cast<float>(number));
-    put_bytes(summary, 1, value);
-  }
-  std::string out = event(wall_time, step);
-  put_bytes(out, 5, summary);
-  return out;
 }
 
 std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& m) {

@@ -2,21 +2,16 @@
 // The numbers of the log lines in four forms: the log line in the format of the ALCF tutorial,
 // metrics.jsonl with the same names and full precision, TensorBoard events, and a file for
 // Prometheus.
-//
-// A TensorBoard file is a sequence of records in TensorFlow's record format: length (8 bytes,
-// little-endian), masked CRC-32C of the length, payload, masked CRC-32C of the payload. A payload
-// is an Event in protocol buffer encoding, which is encoded here by hand. Source:
-// tensorflow/core/lib/io/record_writer.h, core/util/event.proto, core/framework/summary.proto.
 
 #include <cstdint>
 #include <fstream>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "choir/run/training_data.hpp"
+#include "src/core/protobuf.hpp"
 
 namespace choir {
 
@@ -64,26 +59,17 @@ class MetricsFile {
   MetricsFile() = default;
   /// Drops lines of steps beyond `last_step`, which a resumed run repeats. Throws StorageError.
   MetricsFile(const std::string& path, std::int64_t last_step);
+  /// The last step whose line was dropped; 0 for none.
+  std::int64_t last_dropped() const { return last_dropped_; }
   /// Returns false if the line could not be written: a full disk must not end training.
   bool write(const std::string& line);
 
  private:
   std::ofstream file_;
+  std::int64_t last_dropped_ = 0;
 };
 
 namespace tensorboard {
-
-/// The record with this payload.
-std::string record(std::string_view payload);
-
-/// The first event of every file; `wall_time` in seconds since 1970.
-std::string version_event(double wall_time);
-/// An event after which events from `step` on replace earlier ones, because a resumed run repeats
-/// them.
-std::string start_event(double wall_time, std::int64_t step);
-/// An event with tags and their values.
-std::string scalars_event(double wall_time, std::int64_t step,
-                          std::span<const std::pair<std::string, double>> scalars);
 
 /// Seconds since 1970.
 double wall_time();

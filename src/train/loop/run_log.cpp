@@ -122,6 +122,17 @@ RunLog::RunLog(const Deck& deck, Mesh& mesh, const RunDirectory& directory, Logg
 
 void RunLog::open_files(std::int64_t step) {
   metrics_file_ = MetricsFile(directory_.metrics(), step);
+  if (const std::int64_t logged = metrics_file_.last_dropped();
+      logged > step && deck_.checkpoint.resume != "none") {
+    if (step > 0)
+      log_.info("steps after {} were logged up to step {} and not saved: they are computed again",
+                step, logged);
+    else
+      log_.info(
+          "no checkpoint in {} yet: the run starts again at step 1, and the steps that were "
+          "logged, up to step {}, are computed again",
+          directory_.path(), logged);
+  }
   if (deck_.log.tensorboard) tensorboard_ = TensorboardFile(directory_.tensorboard(), step + 1);
   if (!deck_.log.prometheus.empty())
     prometheus_ = PrometheusFile(deck_.log.prometheus, deck_.run.dir);
@@ -271,7 +282,22 @@ void RunLog::report_cores(double dt) {
             format_duration(fastest_), busy);
 }
 
+void RunLog::say_time_left(std::int64_t step) {
+  constexpr std::int64_t kSlower = 2, kTimed = 10;  // the first steps are slower than the rest
+  constexpr double kWorthSaying = 10;               // seconds
+  if (said_time_left_ || log_.on_terminal() || step < first_step_ + kSlower) return;
+  if (timed_from_.seconds == 0) timed_from_ = {step, now_seconds()};
+  if (step < timed_from_.step + kTimed) return;
+  said_time_left_ = true;
+  const double each =
+      (now_seconds() - timed_from_.seconds) / static_cast<double>(step - timed_from_.step);
+  const double left = each * static_cast<double>(deck_.train.max_steps - step);
+  if (left >= kWorthSaying)
+    log_.info("about {} left, at {} a step", format_duration(left), format_duration(each));
+}
+
 void RunLog::say_progress(std::int64_t step) {
+  say_time_left(step);
   if (!progress_line_.due()) return;
   const double seconds = since_line_.total();
   progress_line_.at(

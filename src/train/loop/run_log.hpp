@@ -111,6 +111,8 @@ class RunLog {
                       const TrainingData& data, RankTimes::Own own);
 
  private:
+  /// In a log, which has no live line: says once after a few steps how long the rest takes. Local.
+  void say_time_left(std::int64_t step);
   /// Collective over the world.
   double mfu(double flops_per_second);
   /// Warns if steps became slow and cores are short. Collective over the world.
@@ -141,6 +143,11 @@ class RunLog {
   std::int64_t first_step_ = 0;  // this process began after this step
   std::int64_t lost_lines_ = 0;  // lines of metrics.jsonl that could not be written
   bool first_line_ = true;
+  struct {
+    std::int64_t step = 0;
+    double seconds = 0;
+  } timed_from_;
+  bool said_time_left_ = false;
   std::vector<std::string> hosts_;  // host of each rank; names only on rank 0
   std::optional<CoreWatch> cores_, cores_since_line_;
   std::optional<EnergyMeter> energy_;

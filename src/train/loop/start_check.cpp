@@ -79,9 +79,10 @@ std::unique_ptr<Device> device_to_check(const Deck& deck, Mesh& alone, std::stri
 void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout,
                   const CheckedRanks& ranks, const Device* device, std::string& facts) {
   StepPlan plan;
+  const bool copies = deck.checkpoint.on_the_way() && deck.checkpoint.async != AsyncSaves::never;
   for (;;) {
     plan = plan_step(options, layout, 0, ranks.on_node, deck.family().writes_samples(deck), device,
-                     false);
+                     copies);
     ops::add_packing(plan.memory, plan.products,
                      device == nullptr ? DeviceKind::cpu : device->plans_for());
     if (device != nullptr && device->kind() == DeviceKind::cuda)
@@ -91,9 +92,11 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
     if (excess == 0 || !halve_head_chunk(options, excess, layout)) break;
   }
   const bool compared = device != nullptr && is_smallest(deck, ranks);
-  std::string text =
-      fmt::format("memory: {} for rank 0 of {}",
-                  format_bytes(static_cast<double>(plan.memory.total())), layout.to_string());
+  const bool copied = copies && device != nullptr && device->kind() == DeviceKind::cpu &&
+                      snapshot_fits(plan, ranks.on_node, *device);
+  const std::size_t needs = plan.memory.total() + (copied ? plan.snapshot_bytes : 0);
+  std::string text = fmt::format("memory: {} for rank 0 of {}",
+                                 format_bytes(static_cast<double>(needs)), layout.to_string());
   if (device != nullptr && !compared)
     text += fmt::format(
         ", not compared with the {} of this machine, because more ranks need less each with "

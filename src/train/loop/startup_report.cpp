@@ -127,8 +127,32 @@ std::string decay_line(const Deck& deck, const LrSchedule& schedule) {
                      deck.checkpoint.on_the_way() ? "; the checkpoint before it is kept" : "");
 }
 
+std::string shared_cores_note(Communicator& node) {
+  struct Use {
+    cpu_set_t cores;
+    std::int64_t threads;
+  };
+  const Use mine{own_cores(), omp_get_max_threads()};
+  std::vector<Use> all(static_cast<std::size_t>(node.size()));
+  all[static_cast<std::size_t>(node.rank())] = mine;
+  node.all_gather(all.data(), sizeof mine, DType::u8);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  std::int64_t threads = 0;
+  for (const Use& one : all) {
+    CPU_OR(&cores, &cores, &one.cores);
+    threads += one.threads;
+  }
+  if (threads <= CPU_COUNT(&cores)) return "";
+  return fmt::format(
+      "{} with {} in all share {} of this host: steps are slow, and the result is the same",
+      counted(node.size(), "rank"), counted(threads, "thread"), counted(CPU_COUNT(&cores), "core"));
+}
+
 std::string memory_line(const StepPlan& plan, Mesh& mesh, const Device& device) {
-  auto largest = static_cast<double>(plan.memory.total());
+  const std::size_t beside =  // on a device without memory of its own, all of it is host memory
+      device.kind() == DeviceKind::cuda ? 0 : plan.memory.total(MemoryPlace::host);
+  auto largest = static_cast<double>(plan.memory.total() + beside);
   mesh.world().all_reduce(&largest, 1, DType::f64, ReduceOp::max);
   if (const cuda::Card* card = cuda::card_of(device))
     return fmt::format("{} on the fullest rank, of {} of its GPU", format_bytes(largest),

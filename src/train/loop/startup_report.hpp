@@ -44,6 +44,9 @@ std::string batch_line(Engine& engine);
 std::string training_line(const Deck& deck, const EngineOptions& options, std::int64_t first_step);
 /// The decay of optimizer.schedule = wsd, which must have one.
 std::string decay_line(const Deck& deck, const LrSchedule& schedule);
+/// A sentence if the ranks of this host have more threads than cores; "" otherwise. Collective over
+/// the node.
+std::string shared_cores_note(Communicator& node);
 /// The memory that the fullest rank needs and the memory available. Collective.
 std::string memory_line(const StepPlan& plan, Mesh& mesh, const Device& device);
 std::string transport_line(const std::vector<AxisSpeed>& speeds);

@@ -327,6 +327,9 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
     if (const std::string note = shortage_note(mesh.world(), mesh.node());
         !note.empty() && mesh.rank() == 0)
       log.warn("{}", note);
+  if (device.kind() == DeviceKind::cpu)
+    if (const std::string note = shared_cores_note(mesh.node()); !note.empty() && mesh.rank() == 0)
+      log.info("{}", note);
   if (!waits.empty() && mesh.rank() == 0) log.warn("{}", waits);
   if (const std::string idle = empty_places(batch); !idle.empty() && mesh.rank() == 0)
     log.warn("{}", idle);

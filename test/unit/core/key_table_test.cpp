@@ -113,7 +113,8 @@ TEST(KeyTable, WrongTypesAreNamed) {
   EXPECT_EQ(complaint_of_table(R"({"part": {"count": "four"}})"),
             "t.json:1: part.count = \"four\": expected an integer, not text");
   EXPECT_EQ(complaint_of_table("{\"part\": {\n\"count\": 4.0}}"),
-            "t.json:2: part.count = 4.0: expected an integer, not a number; write 4");
+            "t.json:2: part.count = 4.0: expected an integer, not a number with a decimal point or "
+            "an exponent; write 4");
   EXPECT_EQ(
       complaint_of_table(R"({"part": {"on": "True"}})"),
       "t.json:1: part.on = \"True\": expected true or false, not text; write true without quotes, "

@@ -70,6 +70,15 @@ TEST_F(RunFormatsTest, HasTheBytesOfItsOwnPackage) {
   EXPECT_EQ(made.file, "run-y50rut7i.wandb");
 }
 
+// The tags are those that log.tensorboard writes; the framing is tested where it is written.
+TEST_F(RunFormatsTest, HasEventsForTensorboard) {
+  const std::string bytes = tensorboard_events(two_jobs());
+  EXPECT_NE(bytes.find("brain.Event:2"), std::string::npos);
+  for (const char* tag : {"train/loss", "speed/step_seconds"})
+    EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
+  EXPECT_EQ(bytes.find("train/learning_rate"), std::string::npos) << "not in the record";
+}
+
 // The output of a longer chain of jobs replaces the run that was written before.
 TEST_F(RunFormatsTest, KeepsItsName) {
   ReportedRun longer = two_jobs();

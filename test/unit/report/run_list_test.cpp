@@ -63,9 +63,10 @@ TEST_F(RunList, TellsTheNewestOfARun) {
   EXPECT_EQ(runs[1].state, "imported");
   EXPECT_TRUE(std::isnan(runs[1].loss));
   const std::string table = run_table(runs);
-  EXPECT_NE(table.find("3/9  2.7500    3.0000"), std::string::npos) << table;
+  EXPECT_NE(table.find("3/9  2.7500  3.0000 at 2  gpt"), std::string::npos) << table;
   const std::string lines = run_lines(runs);
   EXPECT_NE(lines.find("\"loss\":2.75,\"val_loss\":3.0"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("\"loss_step\":3,\"val_loss_step\":2"), std::string::npos) << lines;
   EXPECT_NE(lines.find("\"loss\":null"), std::string::npos) << lines;
 }
 
