@@ -107,7 +107,7 @@ timed=(plan gpt2 --nodes 2 --gpus 2 --target h100 parallel.data=4)
 run 0 "${timed[@]}" --calibration assumed --json fast.json
 expect "the time of a step" 0 "predicted step: "
 check "... with what it assumes" eval 'tr -s "\n " " " <stdout | grep -q "assumed manufacturers. figures, not measured: 70 % of 989 TFLOP/s (16 bits)"'
-run 0 "${timed[@]:0:7}" --calibration assumed
+run 0 "${timed[@]:0:8}" --calibration assumed
 check "... and its columns in the table of layouts" matches stdout "^   #  layout .* s/step +tokens/s$"
 run 0 "${timed[@]}" --calibration assumed --network 0.1 --json slow.json
 expect "... with links a tenth as fast" 0 "predicted step: "
