@@ -160,10 +160,11 @@ std::string report_of_node(HeartbeatBoard& board, const std::string& run_directo
     std::this_thread::sleep_for(std::chrono::seconds(2));
     return {};
   }
-  const std::vector<RankFlight> flights = board.flights();
-  std::string first = headline(behind(flights));
-  if (first.empty()) first = headline(culprits(flights, now_seconds()));
-  if (first.empty()) return report;
+  // Behind the rank that found it, the report names the rank that is behind or keeps others
+  // waiting.
+  const std::size_t names = report.find("; rank ");
+  const std::string first = names == std::string::npos ? "" : headline(report.substr(names + 2));
+  if (first.empty() || report.find(" has died") != std::string::npos) return report;
   constexpr std::string_view kName = "choir: watchdog: ";
   const std::string details = report.starts_with(kName) ? report.substr(kName.size()) : report;
   return fmt::format("{}{}; {}\n  {}", kName, first, continuation(run_directory), details);
