@@ -178,7 +178,8 @@ std::string page_for_weasyprint(std::string page) {
 .pair .grid>*,.runs>*,.gallery>*,.stack>*{display:block;width:auto;margin:0 0 8px}
 .tiles>div{display:inline-block;margin:0 16px 6px 0}
 .key{display:inline-block;white-space:nowrap;margin-right:12px;overflow-wrap:normal}
-.key i,.bar,.bar i{display:inline-block}.bar{width:100%;white-space:nowrap;font-size:0}
+.key i{margin-right:5px}.key i,.bar,.bar i{display:inline-block}
+.bar{width:100%;white-space:nowrap;font-size:0}
 .key svg{display:inline-block;width:34px}.row .name,.row .amount{display:inline-block}
 .row .amount{margin-left:12px}
 </style>)css");

@@ -160,6 +160,7 @@ std::string score_text(const std::string& name, double value) {
 /// The validation set, the task, or the data that the command named instead of those of the run.
 std::string data_of(const EvaluationRecord& record) {
   if (!record.set.empty()) return record.set;
+  std::vector<std::string> all;
   for (const std::string& word : split(record.source, ' ')) {
     const std::size_t is = word.find('=');
     const std::string key = word.substr(0, is);
@@ -167,8 +168,9 @@ std::string data_of(const EvaluationRecord& record) {
     std::string names = word.substr(is + 1);
     std::erase_if(
         names, [](char c) { return std::string_view("[]{}\"").find(c) != std::string_view::npos; });
-    return "all of " + names;
+    if (!names.empty()) all.push_back(names);
   }
+  if (!all.empty()) return "all of " + join(all, ", ");
   return "all validation data";
 }
 

@@ -95,8 +95,10 @@ run 0 report manifests --out manifests.html
 expect "the page of the run" 0 "manifests.html"
 check "... names the data that were evaluated, with their unit" eval \
   'grep -q "all of digits/upper_plain.json" manifests.html && grep -qE "WER [0-9.]+ %" manifests.html'
-run 1 eval manifests 'data.val=["digits/upper_plain.json"]' 'data.validation={"more": "val"}'
+run 1 eval manifests 'data.val=["digits/upper_plain.json"]' 'data.validation={"more":"val"}'
 expect "sets beside it" 0 "'more': loss" "'upper_plain': loss"
+run 0 report manifests --out manifests.html
+check "... are named together" has manifests.html "all of digits/upper_plain.json, more:val<"
 # Fine-tuning on other manifests keeps the units of the head.
 sed 's/"text":"[^"]*"/"text":"one two"/' digits/train.json >digits/few.json
 fine=(checkpoint.init_from=manifests 'data.train=["digits/few.json"]')

@@ -42,6 +42,9 @@ expect "chunk by chunk" 0 "chunks of 400 ms with 800 ms of left context; algorit
   " chunks, median " "at most" "real-time factor"
 check "... is the whole" eval 'texts | diff whole -'
 check "... and shows no parts in a file" eval '[ "$(grep -c "wav" stdout)" -eq 5 ]'
+head -c 40000 other.wav >cut.wav
+run 0 transcribe run cut.wav --stream
+expect "a recording that was cut off" 0 "cut.wav: ends after 19978 of the " "samples that its header promises"
 # shellcheck disable=SC2086
 run 2 transcribe run $names long.wav other.wav --stream
 check "on two ranks" eval 'texts | diff whole -'

@@ -98,6 +98,7 @@ void StreamTranscriber::open(Source& source, std::span<const RecordingSource> so
   try {
     source.recording.emplace(Recording::open(sources[source.index], static_cast<int>(rate_)));
     source.transcript.seconds = source.recording->seconds();
+    source.transcript.note = source.recording->shortfall();
   } catch (const AudioError& error) {
     if (on_bad == OnBad::stop) throw;
     source.transcript.fault = error.what();
