@@ -27,7 +27,7 @@ expect "a part" 0 "warm start from first"
 started "... and what begins anew" part "begin anew" "in checkpoint.init_skip" "not in checkpoint.init_take"
 train 1 wider checkpoint.init_from=first model.ffn_width=192 train.max_steps=2 optimizer.decay_steps=20
 expect "other shapes are refused" 2 "checkpoint.init_from: 6 parameters of this model have another shape or type in first" \
-  "blocks.0.feed_forward.input.weight: f32 [128, 32] there, f32 [192, 32] here" "checkpoint.init_skip='["
+  "blocks.0.feed_forward.input.weight: stored as f32 [128, 32], wanted as f32 [192, 32]" "checkpoint.init_skip='["
 train 1 wider checkpoint.init_from=first model.ffn_width=192 'checkpoint.init_skip=["blocks.?.feed_forward.*"]' train.max_steps=2 optimizer.decay_steps=20
 expect "... or begin anew by name, which the log says" 0 "not, which begin anew (" "in checkpoint.init_skip; " "; and "
 

@@ -46,11 +46,6 @@ std::string shortened(const std::vector<std::string>& names) {
   return join(first, ", ") + rest;
 }
 
-std::string shapes_of(const TensorRecord& record, const StoredTensor& tensor) {
-  return fmt::format("{} {} there, {} {} here", name_of(record.dtype), to_string(record.shape),
-                     name_of(tensor.dtype), to_string(tensor.shape));
-}
-
 /// The reason why this tensor is not taken; "" if it is taken. `misfit` becomes true if the
 /// checkpoint has a tensor of this name which the user did not leave out, and which does not fit.
 std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
@@ -63,7 +58,9 @@ std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
   const TensorRecord* record = checkpoint.manifest.find(tensor.name);
   if (record == nullptr) return "not in the checkpoint";
   misfit = !is_loadable(*record, tensor);
-  return misfit ? shapes_of(*record, tensor) : "";
+  if (!misfit) return {};
+  return fmt::format("stored as {} {}, wanted as {} {}", name_of(record->dtype),
+                     to_string(record->shape), name_of(tensor.dtype), to_string(tensor.shape));
 }
 
 /// A tensor that silently began anew would leave a model that looks trained and is not.
@@ -187,8 +184,8 @@ PlannedWarmStart plan_warm_start(ModelInstance& instance, const Deck& deck,
         std::find(result.taken.begin(), result.taken.end(), name) == result.taken.end())
       result.unused.push_back(name);
   }
-  if (!misfits.empty()) refuse_misfits(checkpoint.path, misfits, std::move(misfit_names));
   require_base(instance, result, lacking);
+  if (!misfits.empty()) refuse_misfits(checkpoint.path, misfits, std::move(misfit_names));
   if (plan.wanted.empty())
     throw DeckError(fmt::format("checkpoint.init_from: nothing of {} fits this model:{}",
                                 checkpoint.path, line_list(result.fresh)),
@@ -303,7 +300,8 @@ class PartPlanner {
       return "not there, as " + join(tried, " or ");
     }
     if (record->shape == tensor.shape && record->dtype == tensor.dtype) return {};
-    return shapes_of(*record, tensor);
+    return fmt::format("{} {} there, {} {} here", name_of(record->dtype), to_string(record->shape),
+                       name_of(tensor.dtype), to_string(tensor.shape));
   }
   [[noreturn]] void refuse(const std::vector<std::string>& faults,
                            std::vector<std::string> names) const {
