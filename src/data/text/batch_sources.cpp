@@ -52,20 +52,23 @@ void StreamSource::fill(std::int64_t call, Batch& batch) {
 
 ResidentTokens::ResidentTokens(Communicator& comm, const TokenStream& stream,
                                const ReaderOptions& options, const RowShape& shape, Device& device)
-    : tokens_(stream.count()), memory_(device, bytes_of(stream, shape.block_size)) {
+    : tokens_(stream.count()),
+      block_size_(shape.block_size),
+      memory_(device, bytes_of(stream, shape.block_size)) {
   constexpr std::int64_t kBlock = std::int64_t{1} << 22;
   const std::int64_t block = std::min(tokens_, kBlock);
   ReaderOptions plain = options;
   plain.preload = Preload::none;
   const auto own = comm.duplicate("data.resident");
   const auto reader = make_reader(*own, stream, plain, block, 1);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::max(block, shape.block_size)),
-                                kIgnoredTarget);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::max(block, shape.block_size)));
   const auto put = [&](std::int64_t first, std::int64_t count) {
     device.copy_from_host(const_cast<std::byte*>(at(first)), ids.data(),
                           static_cast<std::size_t>(count) * sizeof ids.front());
   };
-  put(tokens_, shape.block_size);
+  put(tokens_, block_size_);
+  std::fill(ids.begin(), ids.end(), kIgnoredTarget);
+  put(tokens_ + block_size_, block_size_);
   for (std::int64_t first = 0; first < tokens_; first += block) {
     const TokenExtent extent{first, std::min(block, tokens_ - first)};
     const void* packed = reader->read({&extent, 1});
@@ -83,7 +86,8 @@ ResidentSource::ResidentSource(const ResidentTokens& tokens, const RowShape& sha
 void ResidentSource::fill(std::int64_t call, Batch& batch) {
   place(order_, call, shape_.rows, batch);
   batch.inputs.data = batch.targets.data = nullptr;
-  batch.resident_padding = tokens_.padding();
+  batch.resident_input_padding = tokens_.input_padding();
+  batch.resident_target_padding = tokens_.target_padding();
   batch.valid = shape_.rows * shape_.block_size;
   for (std::int64_t row = 0; row < shape_.rows; ++row) {
     const TokenWindow window = window_of_(batch.first_sample + row);

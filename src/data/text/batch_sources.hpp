@@ -87,12 +87,12 @@ class StreamSource : public BatchSource {
   std::vector<TokenExtent> extents_;
 };
 
-/// The tokens of a stream in device memory as i32, 4 bytes each, and after them a row of
-/// kIgnoredTarget.
+/// The tokens of a stream in device memory as i32, 4 bytes each, and after them two rows of
+/// padding: zeros for inputs, and kIgnoredTarget for targets.
 class ResidentTokens {
  public:
   static std::size_t bytes_of(const TokenStream& stream, std::int64_t block_size) {
-    return static_cast<std::size_t>(stream.count() + block_size) * sizeof(std::int32_t);
+    return static_cast<std::size_t>(stream.count() + 2 * block_size) * sizeof(std::int32_t);
   }
   /// Collective over `comm`: every rank reads the whole stream. Throws DataError for an id outside
   /// the vocabulary.
@@ -103,10 +103,11 @@ class ResidentTokens {
     return static_cast<const std::byte*>(memory_.data()) +
            static_cast<std::size_t>(token) * sizeof(std::int32_t);
   }
-  const std::byte* padding() const { return at(tokens_); }
+  const std::byte* input_padding() const { return at(tokens_); }
+  const std::byte* target_padding() const { return at(tokens_ + block_size_); }
 
  private:
-  std::int64_t tokens_;
+  std::int64_t tokens_, block_size_;
   Buffer memory_;
 };
 

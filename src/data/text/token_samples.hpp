@@ -77,11 +77,12 @@ struct Batch {
   /// (ResidentSource): inputs and targets then have no data. Else nullptr.
   const std::byte* const* resident_inputs = nullptr;
   const std::byte* const* resident_targets = nullptr;
-  const std::byte* resident_padding = nullptr;  ///< i32 [T], kIgnoredTarget
-  const std::byte** row_addresses = nullptr;    ///< memory of these addresses, [2, B]
-  std::int64_t micro_batch = 0;                 ///< global index
-  std::int64_t first_sample = 0;                ///< global index of row 0; rows are consecutive
-  std::int64_t valid = 0;                       ///< targets that are not kIgnoredTarget
+  const std::byte* resident_input_padding = nullptr;   ///< i32 [T], zeros
+  const std::byte* resident_target_padding = nullptr;  ///< i32 [T], kIgnoredTarget
+  const std::byte** row_addresses = nullptr;           ///< memory of these addresses, [2, B]
+  std::int64_t micro_batch = 0;                        ///< global index
+  std::int64_t first_sample = 0;  ///< global index of row 0; rows are consecutive
+  std::int64_t valid = 0;         ///< targets that are not kIgnoredTarget
 };
 
 /// Memory of one batch.

@@ -227,11 +227,12 @@ ModelBatch token_batch(const Batch& batch) {
   if (!batch.begins.empty())
     add_documents(made, batch.begins.reshaped({n}), batch.positions.reshaped({n}));
   if (batch.resident_inputs == nullptr) return made;
-  const std::byte* const* const rows[] = {batch.resident_inputs, batch.resident_targets};
-  for (std::size_t i = 0; BatchField & field : made.fields()) {
-    field.resident = rows[i++];
-    field.resident_padding = batch.resident_padding;
-  }
+  BatchField& inputs = made.fields()[0];
+  inputs.resident = batch.resident_inputs;
+  inputs.resident_padding = batch.resident_input_padding;
+  BatchField& targets = made.fields()[1];
+  targets.resident = batch.resident_targets;
+  targets.resident_padding = batch.resident_target_padding;
   return made;
 }
 

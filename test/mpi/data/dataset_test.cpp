@@ -148,12 +148,12 @@ TEST_F(DatasetTest, ResidentTokensAreThoseThatAreRead) {
   comm().barrier();
   DataConfig c = config(folder);
   c.block_size = 15;
+  test::SeparateDevice device;  // outlives the data sets
   const auto read = Dataset::open(comm(), c);
   c.reader.preload = Preload::device;
   const auto kept = Dataset::open(comm(), c);
-  test::SeparateDevice device;
   EXPECT_ALL_RANKS(read->resident_bytes(false) == 0);
-  EXPECT_ALL_RANKS(kept->resident_bytes(false) == (1350 + 15) * 4);
+  EXPECT_ALL_RANKS(kept->resident_bytes(false) == (1350 + 2 * 15) * 4);
   kept->make_resident(device);
   const MicroBatchOrder order{7, 4 * comm().size(), comm().rank(), 4, comm().size()};
   read->start_training(order);
@@ -201,8 +201,8 @@ TEST_F(DatasetTest, ResidentTokensOutsideTheVocabularyAreRefused) {
   c.vocab_size = 60;
   c.verify_bytes = 0;
   c.reader.preload = Preload::device;
-  const auto data = Dataset::open(comm(), c);
   test::SeparateDevice device;
+  const auto data = Dataset::open(comm(), c);
   const std::string said = test::data_error_of([&] { data->make_resident(device); });
   EXPECT_ALL_RANKS(said.find("token 77 at file") != std::string::npos &&
                    said.find("outside the vocabulary of 60") != std::string::npos)
