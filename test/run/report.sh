@@ -37,10 +37,10 @@ run 0 report a no_run.csv --wandb
 expect "W&B of what is no run" 2 "--format wandb needs run directories"
 
 check "Prometheus: the last step" eval 'grep -q "^choir_step{run=\"a\"} $(tail -n 1 a/metrics.jsonl | grep -oE "\"step\":[0-9]+" | cut -d: -f2)$" a.prom'
-check "... with a help text of its own" has a.prom "# HELP choir_speed_step_seconds Wall time of a step in seconds"
 check "... and a name once with its kind" test "$(grep -c '^# TYPE choir_train_loss gauge' a.prom)" = 1
 run 0 train "$debug" "${small[@]}" run.dir=b log.prometheus=none/b.prom
 expect "Prometheus: no such folder" 6 "log.prometheus: cannot write 'none/b.prom'" "textfile"
+check "... every metric has a help text of its own" has a.prom "# HELP choir_speed_step_seconds Wall time of a step in seconds"
 run 0 report a --format row
 expect "a row for dashboards" 0 '"format":"choir-scale-row-1"' '"data_parallel":2' '"joules_total":'
 run 0 report a --format mllog --set submission_org=choir --set seed=7
