@@ -40,7 +40,7 @@ TEST_F(AsyncChoice, OneRankWithoutRoomMakesAllWait) {
       << why_;
   const char* words =
       last() ? "each for a copy of the state in addition to the memory of training, but it has "
-             : "1 other rank(s) have to";
+             : "1 other rank has to";
   EXPECT_NE(why_.find(words), std::string::npos) << why_;
 }
 
