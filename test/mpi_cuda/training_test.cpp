@@ -19,13 +19,11 @@ constexpr std::int64_t kReplicaMicroBatches = 4;
 /// Masters and moments after a few steps on the ranks of a mesh, which is destroyed afterwards, and
 /// the losses of an evaluation after each step: it gathers parameters between replayed steps.
 std::vector<double> trained_replicas(std::unique_ptr<Mesh> mesh, std::unique_ptr<Device> device,
-                                     int zero = 0, const OffloadOptions& offload = {},
-                                     int group = ZeroOptions::kAll) {
+                                     int zero = 0, const OffloadOptions& offload = {}) {
   EngineOptions options = engine_options(tiny_gpt(), "bf16-mixed",
                                          kReplicaMicroBatches / mesh->along(Axis::data).size());
   options.reproducible = true;
   options.zero.stage = zero;
-  options.zero.group = group;
   options.offload = offload;
   EngineRun run(options, *mesh, std::move(device));
   std::vector<double> losses;
@@ -263,7 +261,6 @@ TEST(DeviceTraining, OffloadChangesNoBitOnRanks) {
     }
 }
 
-// With groups, the slices in host memory are reduced over the replicas before they are stored.
 TEST(DeviceTraining, OffloadedGradientsChangeNoBitOnRanks) {
   const auto cards = cuda::availability().cards;
   if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
@@ -277,9 +274,8 @@ TEST(DeviceTraining, OffloadedGradientsChangeNoBitOnRanks) {
       auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
       mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
       const std::string transport = mesh->along(Axis::data).transport();
-      const int group = world_size() > 2 ? 2 : ZeroOptions::kAll;
       EXPECT_ALL_RANKS(same_bits(alone, trained_replicas(std::move(mesh), std::move(device), zero,
-                                                         with_gradients(offload_to_host()), group)))
+                                                         with_gradients(offload_to_host()))))
           << transport << ", stage " << zero;
     }
 }

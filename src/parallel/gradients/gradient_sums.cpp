@@ -95,6 +95,8 @@ GradientReducer::GradientReducer(ParameterStorage& storage, ParameterGatherer& g
     ring_.emplace(storage.parameters(), BucketRing::Of::trained, type, kInFlight, device,
                   sharding.group());
     summed_.assign(storage.parameters().buckets().size(), 0);
+    CHOIR_CHECK(!storage.gradients_apart() || sharding.replicas() == nullptr,
+                "gradients of replicas outside of the device");
     if (storage.gradients_apart())
       outside_ = std::make_unique<OffloadedSums>(storage, device, ring_->slots());
   }
@@ -205,14 +207,6 @@ void GradientReducer::accumulate_outside(const Bucket& b, std::int64_t j,
     if (!last) to = first + count;
   }
   outside_->add(stream_, b, first, count, fresh);
-  if (Communicator* replicas = storage_->sharding().replicas(); replicas != nullptr && last) {
-    outside_->join(stream_);
-    replicas
-        ->start_all_reduce(fresh.data, static_cast<std::size_t>(fresh.count()), fresh.dtype,
-                           ReduceOp::sum, order())
-        .wait();
-    outside_->add(stream_, b, first, 0, fresh);
-  }
   outside_->store(b, to, fresh, ring_->index(slot));
 }
 

@@ -77,8 +77,6 @@ class OffloadedSums {
   /// also for no sum.
   void add(const Stream& stream, const Bucket& bucket, std::size_t first, std::size_t count,
            const TensorView& fresh);
-  /// Waits on `stream` for the additions, for work on `fresh` that precedes another add().
-  void join(const Stream& stream) const { stream.wait(added_); }
   /// Stores `fresh`, which is in `place`, as a sum.
   void store(const Bucket& bucket, std::size_t sum, const TensorView& fresh, std::size_t place);
   /// Work of `stream` from here on sees all sums.
