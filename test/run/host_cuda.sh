@@ -210,8 +210,8 @@ expect "... and there is no relu within them" 2 "model.gelu_in_product" "model.a
 # tune tries the micro-batches that the plan of a card allows, and writes the fastest that ran, also
 # if the card has little memory.
 tuned=("$debug" "${small[@]}" device=cuda "$half" train.micro_batch_size=1 train.global_batch_size=16 eval.interval=0)
-HOST_CUDA_MEMORY=72 run 1 tune "${tuned[@]}" --probe --out tuned.json
-expect "tune --probe" 0 "trying it on cuda 0 (host execution" "micro-batch     1 ran, " "micro-batch     4 did not run: out of memory: " "the fastest that ran"
+HOST_CUDA_MEMORY=64 run 1 tune "${tuned[@]}" --probe --out tuned.json
+expect "tune --probe" 0 "trying it on cuda 0 (host execution" "micro-batch     1 ran, " "micro-batch     2 did not run: out of memory: " "the fastest that ran"
 check "... writes the fastest that ran" test \
   "$(sed -nE 's/.*micro_batch_size": ([0-9]+).*/\1/p' tuned.json)" = "$(sed -nE 's/^the fastest that ran: train.micro_batch_size ([0-9]+) .*/\1/p' stdout)"
 

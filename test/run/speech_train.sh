@@ -127,7 +127,9 @@ expect "labels in other units of the same number" 2 "its outputs would mean othe
 train_speech 1 twisted 'data.train=["digits/twisted.json"]' data.val=val train.max_steps=1
 expect "validation in the units of the deck's own data" 3 "the labels of 'val' use tokenizer" "'data.validation={}'"
 train_speech 1 small checkpoint.init_from=manifests model.n_embd=64 train.max_steps=1
-expect "a run of another size" 2 "tensors can be taken from manifests" "checkpoint.init_take="
+expect "a run of another width" 2 "have another shape or type in manifests" "checkpoint.init_skip="
+train_speech 1 small checkpoint.init_from=manifests model.n_layer=9 train.max_steps=1
+expect "a run of much fewer layers" 2 "tensors can be taken from manifests" "checkpoint.init_take="
 # A changed recording under the same manifest is packed again.
 cp -r digits changing
 changed=('data.train=["digits/train.json"]' 'data.val=["changing/val.json"]')
