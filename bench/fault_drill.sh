@@ -103,11 +103,11 @@ plan() {
     hang)
       what="rank $rank hangs, step $step, $phase" limit=$((timeout + 5)) code=5
       fault=("${short[@]}" fault.hang_rank="$rank" fault.hang_step="$step" fault.phase="$phase")
-      words="watchdog: .*rank $rank (is behind|\(process)" ;;
+      words="watchdog: rank $rank hangs in|rank $rank (is behind|\(process)" ;;
     pause)
       what="SIGSTOP of rank $rank, step $step, $phase" limit=$((timeout + 5)) code=5
       fault=("${short[@]}" fault.pause_rank="$rank" fault.pause_step="$step" fault.phase="$phase")
-      words="watchdog: .*rank $rank .*stopped by a signal|watchdog: .*rank $rank (is behind|\(process)" ;;
+      words="watchdog: rank $rank hangs in|rank $rank .*stopped by a signal|rank $rank (is behind|\(process)" ;;
     throw)
       what="rank $rank throws, step $step, $phase" code=5
       fault+=(fault.throw_rank="$rank" fault.throw_step="$step" fault.phase="$phase") words="choir: .*rank $rank throws" ;;

@@ -55,7 +55,7 @@ expect "tokens of another vocabulary" 3 "is not that of the checkpoint"
 
 # The shipped decks name a text that is not in a clone; the program takes no other in its place.
 run 1 train "$debug" run.dir=shipped
-expect "the text of the shipped decks is missing" 3 "'data/quickstart/input.txt' is missing" "make data-quickstart"
+expect "the text of the shipped decks is missing" 3 "'data/quickstart/input.txt' is missing" "name a text of your own"
 mkdir -p data/kjv && cp text.txt data/kjv/input.txt
 run 1 train "$debug" run.dir=shipped
 expect "... the hint names the one that make quickstart took" 3 "'data.train=[\"data/kjv/input.txt\"]'"

@@ -45,6 +45,6 @@ expect "one rank cannot write its part" 0 "rank 1 cannot write its part of the s
 check "... of that save alone" eval '[ ! -e one_fails/checkpoints/step_00000005 ] && [ -e one_fails/checkpoints/step_00000010 ]'
 
 train 2 in_save "${fault[@]}" eval.interval=0 checkpoint.interval=4 watch.save=1 fault.hang_rank=1 fault.hang_step=8 fault.phase=save
-expect "a rank hangs in a save" 5 "watchdog: rank 1 on" "in phase \"checkpoint\" (allowed: 1.0 s); rank 1 is behind" "has not entered"
+expect "a rank hangs in a save" 5 "watchdog: rank 1 hangs in phase \"checkpoint\"" "in phase \"checkpoint\" (allowed: 1.0 s); rank 1 is behind" "has not entered"
 train 2 in_evaluation "${fault[@]}" watch.evaluation=1 fault.pause_rank=0 fault.pause_step=10 fault.phase=evaluation
 expect "a rank is stopped in an evaluation" 5 "watchdog: rank" "(allowed: 1.0 s)" "rank 0"

@@ -55,7 +55,7 @@ run 0 tune inputs/debug.json --out tuned.json
 expect "... nor does tuning, whose deck still names it" 0 "an assumed vocabulary of 65"
 check "... as it was written" has tuned.json data/quickstart/input.txt
 run 1 train inputs/debug.json run.dir=refused
-expect "... but training does" 3 "'data/quickstart/input.txt' is missing" "data-quickstart" 'data.train=["data/kjv/input.txt"]'
+expect "... but training does" 3 "'data/quickstart/input.txt' is missing" "name the text that make quickstart took" 'data.train=["data/kjv/input.txt"]'
 
 QUICKSTART_MINUTES=0.00001 quickstart eval.interval=0
 expect "a slow machine makes fewer steps; a second run is another one" 0 "200 steps of" "minutes" "step=200 " \

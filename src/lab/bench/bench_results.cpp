@@ -42,7 +42,7 @@ using nlohmann::json;
 /// The integers that belong to the key of a row. All texts belong to it, except kTextFields.
 constexpr std::array kNumbers{"bytes",       "count", "ranks",       "threads",
                               "micro_batch", "accum", "global_batch"};
-constexpr std::array kTextFields{"device_description", "unit"};
+constexpr std::array kTextFields{"device_description", "unit", "disturbance"};
 
 template <std::size_t n>
 bool among(const std::array<const char*, n>& list, const std::string& name) {

@@ -144,9 +144,9 @@ std::int64_t legal_by_hand(int ranks) {
           const int sequence = tp > 1 ? 2 : 1;
           const bool pairs = dp > 2 && dp % 2 == 0;  // groups of two, several of them
           const int zero = dp > 1 ? 1 + 3 * (pairs ? 2 : 1) : 1;
-          // In stages 2 and 3, gradients may follow the state into a file.
+          // In stages 2 and 3 without groups, gradients may follow the state into a file.
           const std::int64_t files = accepted("parallel.offload", {"file"});
-          const std::int64_t places = zero * files + (zero - 1) / 3 * 2 * (files - 1);
+          const std::int64_t places = zero * files + (dp > 1 ? 2 : 0) * (files - 1);
           // Four schedules; interleaved also with two pieces per stage.
           const int schedule = pp == 1 ? 1 : pp == 2 ? 5 : 4;
           const int recompute = 3;
