@@ -2,6 +2,7 @@
 // for any transport of gradients and any part of the state that each keeps; over NCCL the steps are
 // recorded and replayed, including tree sums and gathers.
 #include <bit>
+#include <initializer_list>
 
 #include "choir/core/error.hpp"
 #include "src/train/step/memory_fit.hpp"
@@ -241,43 +242,35 @@ TEST(DeviceTraining, SpeechIsRecordedWhereTheRanksHaveEqualShapes) {
       << recorded.use;
 }
 
-// State, and for stage 3 parameters, are in host memory beside every rank's device.
-TEST(DeviceTraining, OffloadChangesNoBitOnRanks) {
+/// Compares ranks that keep a part of their state beside the device, as `offload` says for a ZeRO
+/// stage, with one rank that keeps nothing there.
+template <class Offload>
+void expect_same_bits_offloaded(std::initializer_list<int> stages, const Offload& offload) {
   const auto cards = cuda::availability().cards;
   if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
   if (!std::has_single_bit(static_cast<unsigned>(world_size()))) GTEST_SKIP() << "needs 2^n ranks";
   const std::vector<double> alone =
       trained_replicas(Mesh::planned(Layout(), 0, 1), make_device(DeviceKind::cuda));
   for (const auto way : {DeviceTransport::Way::staged, DeviceTransport::Way::automatic})
-    for (const int zero : {1, 3}) {
+    for (const int zero : stages) {
       if (!here_too(way, zero == 3)) continue;
       auto device = make_device(DeviceKind::cuda);
       auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
       mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
       const std::string transport = mesh->along(Axis::data).transport();
-      EXPECT_ALL_RANKS(same_bits(alone, trained_replicas(std::move(mesh), std::move(device), zero,
-                                                         offload_to_host(zero == 3))))
+      EXPECT_ALL_RANKS(same_bits(
+          alone, trained_replicas(std::move(mesh), std::move(device), zero, offload(zero))))
           << transport << ", stage " << zero;
     }
 }
 
+// State, and for stage 3 parameters, are in host memory beside every rank's device.
+TEST(DeviceTraining, OffloadChangesNoBitOnRanks) {
+  expect_same_bits_offloaded({1, 3}, [](int zero) { return offload_to_host(zero == 3); });
+}
+
 TEST(DeviceTraining, OffloadedGradientsChangeNoBitOnRanks) {
-  const auto cards = cuda::availability().cards;
-  if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
-  if (!std::has_single_bit(static_cast<unsigned>(world_size()))) GTEST_SKIP() << "needs 2^n ranks";
-  const std::vector<double> alone =
-      trained_replicas(Mesh::planned(Layout(), 0, 1), make_device(DeviceKind::cuda));
-  for (const auto way : {DeviceTransport::Way::staged, DeviceTransport::Way::automatic})
-    for (const int zero : {2, 3}) {
-      if (!here_too(way, zero == 3)) continue;
-      auto device = make_device(DeviceKind::cuda);
-      auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
-      mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
-      const std::string transport = mesh->along(Axis::data).transport();
-      EXPECT_ALL_RANKS(same_bits(alone, trained_replicas(std::move(mesh), std::move(device), zero,
-                                                         with_gradients(offload_to_host()))))
-          << transport << ", stage " << zero;
-    }
+  expect_same_bits_offloaded({2, 3}, [](int) { return with_gradients(offload_to_host()); });
 }
 
 }  // namespace

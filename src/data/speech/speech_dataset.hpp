@@ -170,9 +170,9 @@ class SpeechDataset {
   /// Device memory for the training audio with data.preload = "device"; 0 otherwise. On a device
   /// whose memory the host can use, it is that of the reader. Local.
   std::size_t resident_bytes(bool host_visible) const;
-  /// Reads the training audio into the memory of the device, which must outlive the data set. Where
-  /// the host can use that memory, nothing is done: the reader keeps the audio. Collective over
-  /// `comm`; called before start_training.
+  /// Reads the training audio into the memory of the device, which must outlive the data set.
+  /// Nothing is done if the host can use that memory, because the reader keeps the audio then.
+  /// Collective over `comm`; called before start_training.
   void make_resident(Device& device);
 
   /// Collective. Starts reading ahead; another call (a new order) starts over. A step that begins

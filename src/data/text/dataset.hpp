@@ -130,9 +130,9 @@ class Dataset {
   /// whose memory the host can use, it is that of the reader. Local.
   std::size_t resident_bytes(bool host_visible) const;
   /// Reads the training tokens into the memory of the device, which must outlive the data set.
-  /// Where the host can use that memory, nothing is done: the reader keeps the tokens. Throws
-  /// DeckError for separate documents, whose ends the host looks for. Collective over `comm`;
-  /// called before start_training.
+  /// Nothing is done if the host can use that memory, because the reader keeps the tokens then.
+  /// Throws DeckError for separate documents, whose ends the host looks for. Collective over
+  /// `comm`; called before start_training.
   void make_resident(Device& device);
 
   /// Collective. Starts reading ahead; another call (a new order) starts over.
