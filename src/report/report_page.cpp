@@ -170,6 +170,9 @@ std::string page_for_weasyprint(std::string page) {
     at = page.find('>', at) + 1;
     page.insert(at, drawing);
   }
+  // WeasyPrint ignores a variable in a shorthand property such as `background` or `border`.
+  if (const std::size_t at = page.find(style); at != std::string::npos)
+    page.replace(at, style.size(), with_light_colours(style));
   const std::size_t head = page.find("</head>");
   if (head == std::string::npos) return page;
   return page.insert(head, R"css(<style>
@@ -380,6 +383,9 @@ std::string report_page(const std::vector<ReportedRun>& given,
   const std::vector<ReportedRun> runs = with_distinct_names(given);
   const bool one = runs.size() == 1;
   std::string title = tables.empty() && kernels.empty() ? "Dialogues" : "Benchmarks";
+  if (runs.empty() && dialogues.empty() && kernels.empty() && tables.size() == 1 &&
+      !tables[0].rows.empty() && !tables[0].rows[0].text("sweep").empty())
+    title = "Scaling of training steps";
   if (one) title = runs[0].name;
   if (runs.size() > 1) title = fmt::format("{} runs", runs.size());
   std::string overview, body;

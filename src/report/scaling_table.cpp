@@ -10,6 +10,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -451,7 +452,8 @@ std::string scaling_section(const ScalingTable& table, const TrainingGoal& goal)
                         counted(table.damaged, "line"),
                         table.damaged == 1 ? "is not a row" : "are not rows");
   for (const auto& [name, rows] : sweeps) body += one_sweep(name, rows, table.unit, goal);
-  return section("Benchmark " + table.path, body + origin_of(table) + all_rows(table));
+  return section("Benchmark " + std::filesystem::path(table.path).stem().string(),
+                 body + origin_of(table) + all_rows(table));
 }
 
 }  // namespace choir::report

@@ -66,7 +66,7 @@ printf '#!/bin/sh\n%s "$1" "$2"\n' "$(command -v cp)" >few/weasyprint && chmod +
 PATH=$PWD/few run 0 report sweep.csv --pdf --out sweep.html
 expect "... a PDF by WeasyPrint" 0 "sweep.pdf"
 check "... whose drawings have styles of their own" matches sweep.pdf '<svg[^>]*><style>text\{'
-check "... without variables" eval '! grep -o "<svg[^>]*><style>[^<]*" sweep.pdf | grep -q "var("'
+check "... without variables, which it ignores in a shorthand" eval '! grep -q "var(" sweep.pdf'
 check "... and nothing else is left" eval '! ls sweep.*.tmp.html 2>/dev/null'
 
 touch 2026-scaling-x.csv && echo '{"sweep":"weak"}' >2026-scaling-x.jsonl
