@@ -155,7 +155,9 @@ prepare_sweep() {
 }
 # The rows of a sweep that is not started.
 show_points() {
-  say "a dry run: $to_do runs of $choir with $deck would measure these rows, and nothing was started"
+  local rows alone
+  rows=$(wc -l <"$work/points") alone=$(awk '{ g[$5] } END { print 3 * length(g) }' "$work/points")
+  say "a dry run of $choir with $deck: nothing was started; $rows rows would take $to_do runs of $seconds s and their starts, $alone of them on one rank, for comparison"
   { echo "sweep layout ranks micro-batch global-batch"; sort -k1,1 -k2,2 -k3,3n -k4,4n "$work/points"; } |
     awk '{ printf "  %-8s %-12s %6s %12s %13s\n", $1, $2, $3, $4, $5 }'
 }

@@ -52,10 +52,9 @@ job_read_deck() {
   if [ ! -f "$CHOIR" ] || [ ! -x "$CHOIR" ]; then
     job_fail 2 "$CHOIR is no program. Submit from the root of choir, after make; or set CHOIR"
   fi
-  local code=0 on_node=$per_node
-  # The GPUs of the job are not here: the memory of this machine is not that of its ranks.
-  if [ -n "${place_header:-}" ] && [ "$(place_gpus)" -gt 0 ] && ! nvidia-smi -L >/dev/null 2>&1; then on_node=1; fi
-  checked=$(check_deck "$CHOIR" --ranks "$ranks" --ranks-per-node "$on_node") || code=$?
+  local code=0
+  # Outside a job this machine is not a node of it, and its memory is not that of the ranks.
+  checked=$(check_deck "$CHOIR" --ranks "$ranks" --ranks-per-node "$per_node" ${place_header:+--elsewhere}) || code=$?
   [ "$code" -eq 0 ] || job_fail "$code" "the deck or what it names is refused: nothing is started"
   run_dir=$(job_says run.dir)
 }
@@ -138,6 +137,7 @@ job() {
     # shellcheck disable=SC2206
     line+=(${PROFILER:-} "$CHOIR" train "$deck" ${overrides[@]+"${overrides[@]}"})
     launch_show "${line[@]}"
+    sed -n 's/^memory: /job: memory: /p' <<<"$checked"
     echo "job: a dry run: the deck passed its check, and nothing was started"
     exit 0
   fi

@@ -308,12 +308,13 @@ int report_command(const Invocation& call) {
   std::string format = "page";
   app.add_option(
          "--format", format,
-         "page: HTML. wandb: each run, with all of its jobs, as an offline run of Weights & "
+         "page: HTML. pdf: the same as --pdf. wandb: each run, with all of its jobs, as an offline "
+         "run of Weights & "
          "Biases for `wandb sync`. tensorboard: the curves of each run as a file of events. mllog: "
          "the log lines of MLPerf of one run. row: a JSON "
          "object per run, for dashboards of system, scale, efficiency and energy. mllog "
          "and row go to the standard output without --out")
-      .one_of({"page", "wandb", "tensorboard", "mllog", "row"});
+      .one_of({"page", "pdf", "wandb", "tensorboard", "mllog", "row"});
   std::vector<std::string> settings;
   app.add_option("--set", settings,
                  "KEY=VALUE of MLPerf's lines, such as submission_org=NAME or "
@@ -335,6 +336,7 @@ int report_command(const Invocation& call) {
   if (const auto code = parse(app, call)) return *code;
   return without_mpi([&] {
     if (wandb) format = "wandb";
+    if (format == "pdf") page.pdf = true, format = "page";
     if (!settings.empty() && format != "mllog")
       throw DeckError("--set is for --format mllog", "add --format mllog, or remove --set");
     if (format == "wandb") return export_to_wandb(paths, out, call.families);

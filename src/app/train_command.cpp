@@ -98,6 +98,7 @@ std::string describe_keys(const FamilyTable& table, const std::string& word) {
 /// The ranks of a run that is not started here: --ranks and --ranks-per-node.
 struct RequestedRanks {
   std::optional<int> all, on_node;
+  bool elsewhere = false;
 };
 
 /// The ranks of the command line, or those that were started, if several were: one process says
@@ -106,6 +107,7 @@ CheckedRanks ranks_to_check(const MpiSession& session, const RequestedRanks& req
   const auto started = make_mpi_communicator(MPI_COMM_WORLD, "started");
   const std::vector<std::string> hosts = gather_texts(*started, host_name());
   CheckedRanks ranks;
+  ranks.elsewhere = requested.elsewhere;
   if (requested.all) {
     ranks.all = *requested.all;
     ranks.on_node = std::min(ranks.all, requested.on_node.value_or(ranks.all));
@@ -169,6 +171,11 @@ int train_command(const Invocation& call) {
   app.add_option("--ranks-per-node", requested.on_node,
                  "with --ranks: the ranks that share the memory of a node; default: all of them")
       .within(1, 1 << 30)
+      .needs(all);
+  app.add_flag("--elsewhere", requested.elsewhere,
+               "with --ranks: the ranks run on other machines, such as the nodes of a job that is "
+               "checked on a login node; their memory is told, but not compared with that of this "
+               "machine")
       .needs(all);
   if (const auto code = parse(app, call)) return *code;
   if (requested.all && !only_check)

@@ -59,8 +59,12 @@ void require_multiple(const char* name, std::int64_t factor, std::int64_t global
     std::vector<std::int64_t> legal = divisors(global / ranks);
     hint += fmt::format("; or train.{} = {}", name, nearest(std::move(legal), factor));
   } else {
-    hint += fmt::format("; or a number of ranks that divides {}: {}", global,
-                        nearest(divisors(global), ranks));
+    // Only these leave a whole number of batches of `factor` to every rank.
+    const bool whole = global % factor == 0;
+    const std::int64_t parts = whole ? global / factor : global;
+    hint += fmt::format("; or data-parallel ranks that divide {}: {}{}", parts,
+                        nearest(divisors(parts), ranks),
+                        whole ? "" : fmt::format(", with train.{} = 1", name));
   }
   const std::string of_ranks =
       ranks == 1 ? "" : fmt::format(" x {} data-parallel ranks = {}", ranks, unit);
@@ -186,7 +190,12 @@ void require_reproducible(const BatchSizes& batch) {
   }
   if (!power_of_two(batch.accum)) {
     wrong.push_back(fmt::format("train.grad_accum is {}", batch.accum));
-    legal.push_back(fmt::format("train.grad_accum = {}", powers_around(batch.accum)));
+    const auto below =
+        static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(batch.accum)));
+    const std::int64_t unit = batch.micro * batch.data_parallel * below;
+    legal.push_back(
+        fmt::format("train.grad_accum = {}, which is train.global_batch_size = {} or {} here",
+                    powers_around(batch.accum), unit, 2 * unit));
   }
   if (wrong.empty()) return;
   throw DeckError("train.reproducible = true needs powers of two, but " + join(wrong, " and "),

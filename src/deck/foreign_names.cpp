@@ -311,6 +311,8 @@ std::vector<ForeignKey> layout_keys() {
   const char* const experts = "not supported: models have no experts";
   const char* const recompute = "set train.recompute to \"full\" or \"selective\"";
   return {
+      {"train.context",
+       "the length of a sequence is model.block_size; parallel.context is a number of ranks", mega},
       {"tp", "parallel.tensor", mega},
       {"pp", "parallel.pipeline", mega},
       {"dp", "parallel.data", mega},

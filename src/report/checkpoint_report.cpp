@@ -160,7 +160,8 @@ std::string to_text(const InspectedCheckpoint& c) {
   std::string text = fmt::format(
       "checkpoint {}\n"
       "  step           {}\n  saved at       {}\n  layout         {}\n  deck digest    {}\n"
-      "  val loss       {}\n  format         {}\n  state          {} ({} bytes, crc32c {:08x})\n",
+      "  val loss       {}\n  format         {}\n  state          {} on the disk ({} bytes, crc32c "
+      "{:08x})\n",
       printable_name(c.checkpoint.path), m.step, printable_name(m.saved_at),
       printable_name(m.layout), printable_name(m.deck_hash), optional_number(m.metric),
       kCheckpointFormat, format_bytes(static_cast<double>(m.state_bytes)),

@@ -55,6 +55,7 @@ struct KernelTable {
   double bandwidth = 0;                 ///< measured bytes/s of a large copy; 0: not in the file
   std::map<std::string, double> peaks;  ///< measured FLOP/s of a large product, by dtype
   std::size_t left_out = 0;             ///< rows that are not valid or lack FLOPs or bytes
+  std::string noise;                    ///< what disturbed the measurement; "": nothing
 };
 
 /// True if the file begins with the header of `choir bench ops --csv`.

@@ -92,8 +92,10 @@ class LogPlane {
   double left_ = INFINITY, right_ = -INFINITY, low_ = INFINITY, high_ = -INFINITY;
 };
 
+/// The lower of the roofs that were measured; 0: none was.
 double roof_of(const KernelTable& table, double peak, double intensity) {
-  return std::min(peak, intensity * table.bandwidth);
+  if (!(table.bandwidth > 0)) return peak;
+  return peak > 0 ? std::min(peak, intensity * table.bandwidth) : intensity * table.bandwidth;
 }
 
 double highest_peak(const KernelTable& table) {
@@ -110,17 +112,21 @@ double peak_of(const KernelTable& table, const std::string& dtype) {
 
 std::vector<Mark> marks_of(const KernelTable& table, const std::vector<ReportedRun>& runs) {
   std::vector<Mark> marks;
-  for (const KernelRow& row : table.rows)
+  for (const KernelRow& row : table.rows) {
+    const double roof = roof_of(table, peak_of(table, row.dtype), row.intensity());
+    std::string share;
+    if (roof > 0)
+      share = fmt::format(", {:.0f} % of {}", 100 * row.rate() / roof,
+                          table.bandwidth > 0 ? "its roof" : "the rate of a large product");
     marks.push_back(
-        {fmt::format("{} {} {}: {} GFLOP/s at {} FLOP/byte, {:.0f} % of its roof", row.name,
-                     row.shape, row.dtype, number_text(row.rate() / 1e9),
-                     number_text(row.intensity()),
-                     100 * row.rate() / roof_of(table, peak_of(table, row.dtype), row.intensity())),
+        {fmt::format("{} {} {}: {} GFLOP/s at {} FLOP/byte{}", row.name, row.shape, row.dtype,
+                     number_text(row.rate() / 1e9), number_text(row.intensity()), share),
          row.intensity(), row.rate(),
          row.bench == "ops"    ? 0
          : row.bench == "gemm" ? 1
                                : 2,
          false});
+  }
   for (const ReportedRun& run : runs)
     for (const PhaseOfStep& phase : run.start.work) {
       const Curve& seconds = run.curve(phase.phase == "forward"    ? "dtf"
@@ -250,6 +256,7 @@ KernelTable parse_kernels(const std::string& text, const std::string& path) {
     if (!of_bytes && ceiling > 0)
       table.peaks[row.dtype] = std::max(table.peaks[row.dtype], ceiling);
     if (table.device.empty()) table.device = cells.text("device");
+    if (table.noise.empty()) table.noise = cells.text("noise");
     if (cells.text("verdict") == "VALID" && row.seconds > 0 && row.flops > 0 && row.bytes > 0)
       table.rows.push_back(std::move(row));
     else
@@ -280,6 +287,7 @@ void add_kernels(std::vector<KernelTable>& tables, KernelTable more) {
   for (const auto& [dtype, peak] : more.peaks)
     same->peaks[dtype] = std::max(same->peaks[dtype], peak);
   same->left_out += more.left_out;
+  if (same->noise.empty()) same->noise = more.noise;
 }
 
 std::string roofline_section(const KernelTable& table, const std::vector<ReportedRun>& runs) {
@@ -296,10 +304,23 @@ std::string roofline_section(const KernelTable& table, const std::vector<Reporte
   if (table.left_out > 0)
     note +=
         fmt::format(" {} rows are left out: not VALID, or without FLOPs or bytes.", table.left_out);
+  const bool above = std::ranges::any_of(table.rows, [&](const KernelRow& row) {
+    const double roof = roof_of(table, peak_of(table, row.dtype), row.intensity());
+    return roof > 0 && row.rate() > 1.05 * roof;
+  });
+  if (above)
+    note +=
+        " A kernel is above its roof where its tensors fit into caches, since the roof is that of "
+        "memory, or where the roof was measured while other programs used the cores.";
+  const std::string noisy =
+      table.noise.empty() ? ""
+                          : fmt::format("<p class=warn>NOISY: {}. Measure again on idle cores.</p>",
+                                        escape_html(table.noise));
   return section("Roofline",
-                 "<figure class=card><figcaption><span><b>Roofline</b> GFLOP/s</span>" + legend +
-                     "</figcaption>" + chart(table, marks) + "</figure><p>" + escape_html(note) +
-                     "</p>" + (table.bandwidth > 0 && !table.peaks.empty() ? table_of(table) : ""));
+                 noisy + "<figure class=card><figcaption><span><b>Roofline</b> GFLOP/s</span>" +
+                     legend + "</figcaption>" + chart(table, marks) + "</figure><p>" +
+                     escape_html(note) + "</p>" +
+                     (table.bandwidth > 0 && !table.peaks.empty() ? table_of(table) : ""));
 }
 
 }  // namespace choir::report

@@ -62,6 +62,12 @@ std::string scale_row(const ReportedRun& run) {
   const ordered_json dt = median_of(run.curve("dt")), energy = median_of(run.curve("energy_j"));
   const bool power = dt.is_number() && energy.is_number() && dt.get<double>() > 0;
   const RunStart& start = run.start;
+  // Earlier jobs may have had other ranks, whose rates are in the curve as well.
+  const ordered_json rate = median_of(run.curve("tps"));
+  const ordered_json of_rank =
+      rate.is_number() && !start.ranks.empty()
+          ? ordered_json(rate.get<double>() / static_cast<double>(start.ranks.size()))
+          : median_of(run.curve("tps_per_gpu"));
   return dumped(ordered_json{
       {"format", "choir-scale-row-1"},
       {"name", run.name},
@@ -79,8 +85,8 @@ std::string scale_row(const ReportedRun& run) {
       {"model", {{"type", deck_entry(run, "model.type")}, {"parameters", start.parameters}}},
       {"efficiency",
        {{"step_seconds", dt},
-        {"tokens_per_second", median_of(run.curve("tps"))},
-        {"tokens_per_second_per_rank", median_of(run.curve("tps_per_gpu"))},
+        {"tokens_per_second", rate},
+        {"tokens_per_second_per_rank", of_rank},
         {"sequences_per_second", median_of(run.curve("sps"))},
         {"audio_seconds_per_second", median_of(run.curve("rtfx"))},
         {"mfu_percent", median_of(run.curve("mfu"))},

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <set>
 
+#include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/report/report_page.hpp"
@@ -282,6 +284,22 @@ std::string differences(const std::vector<ReportedRun>& runs) {
   return out + "</table></div>";
 }
 
+/// The files of a key as this machine sees them: a link and the file that it names are the same.
+std::string files_of(const ReportedRun& run, const std::string& key) {
+  const auto found = run.deck.find(key);
+  if (found == run.deck.end()) return {};
+  const auto value = nlohmann::json::parse(found->second.value, nullptr, false);
+  if (!value.is_array()) return found->second.value;
+  std::string files;
+  for (const nlohmann::json& path : value) {
+    std::error_code failed;
+    const std::string given = path.is_string() ? path.get<std::string>() : path.dump();
+    const auto real = std::filesystem::weakly_canonical(given, failed);
+    files += (failed ? given : real.string()) + "\n";
+  }
+  return files;
+}
+
 const std::string& value_of(const ReportedRun& run, const std::string& key) {
   static const std::string kNone;
   const auto found = run.deck.find(key);
@@ -308,7 +326,7 @@ std::vector<std::string> differing_keys(const std::vector<ReportedRun>& runs) {
 }
 
 std::vector<std::string> comparison_cautions(const std::vector<ReportedRun>& runs) {
-  const std::vector<std::string> keys = differing_keys(runs);
+  std::vector<std::string> keys = differing_keys(runs);
   const auto differing = [&](std::initializer_list<const char*> of) {
     std::string names;
     for (const char* name : of)
@@ -316,6 +334,13 @@ std::vector<std::string> comparison_cautions(const std::vector<ReportedRun>& run
         names += (names.empty() ? "" : ", ") + std::string(name);
     return names;
   };
+  const auto other_files = [&](const char* key) {
+    return std::ranges::any_of(runs, [&](const ReportedRun& run) {
+      return files_of(run, key) != files_of(runs.front(), key);
+    });
+  };
+  for (const char* key : {"data.train", "data.val", "data.validation"})
+    if (!runs.empty() && !other_files(key)) std::erase(keys, key);
   std::vector<std::string> cautions;
   if (const std::string names = differing({"model.type"}); !names.empty())
     cautions.push_back(

@@ -24,6 +24,8 @@ std::atomic<int> pending_terminate{0};
 std::atomic<int> held{0};
 std::atomic<int> at_once{0};
 std::atomic<int> announces{0};
+std::atomic<const std::atomic<bool>*> ended{nullptr};
+static_assert(std::atomic<bool>::is_always_lock_free);
 char announcement[512];  // not of the object, because a handler may outlast it
 
 extern "C" void on_save(int) {
@@ -35,7 +37,8 @@ extern "C" void on_terminate(int number) {
     [[maybe_unused]] const auto written = write(STDERR_FILENO, kWords.data(), kWords.size());
   }
   if (pending_terminate.exchange(number) != 0 || at_once != 0) _exit(128 + number);
-  if (announces != 0) {
+  const std::atomic<bool>* const over = ended;
+  if (announces != 0 && (over == nullptr || !*over)) {
     [[maybe_unused]] const auto written =
         write(STDERR_FILENO, announcement, std::strlen(announcement));
   }
@@ -96,6 +99,10 @@ void StopRequest::announce() {
       stop_file_.empty() ? "." : ". `touch " + stop_file_ + "` always waits for the save.");
   announcement[words.copy(announcement, sizeof announcement - 1)] = 0;
   announces = 1;
+}
+
+void StopRequest::silence_when(const std::atomic<bool>* over) {
+  ended = over;
 }
 
 Stop StopRequest::poll(double expected_seconds) {

@@ -1,6 +1,7 @@
 #pragma once
 // Reasons to stop early, as seen by one rank. The ranks agree on them at step boundaries (see
 // TrainingLoop).
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -52,6 +53,9 @@ class StopRequest {
   /// From now on this rank answers SIGTERM and SIGINT at once with a line on stderr: the step that
   /// runs may take longer than a launcher waits.
   void announce();
+  /// No such line is written while `*over` is true: another rank has reported why it ends the run,
+  /// and the signal comes from the launcher. `over` may be in shared memory; nullptr: none.
+  static void silence_when(const std::atomic<bool>* over);
 
   /// Returns the greatest reason. `expected_seconds` is the time until the next call, including
   /// saves; the walltime check looks ahead by it. Local.

@@ -224,7 +224,7 @@ expect "a walltime shorter than its margin" 2 "lower the margin: run.walltime_ma
 run 0 train --check debug.json 'data.train=["text.txt"]' run.walltime=1-00:00:00
 expect "a walltime as SLURM writes it" 0 "run.walltime=86400"
 run 0 train --check debug.json 'data.train=["text.txt"]' run.walltime=90m
-expect "... and with a unit" 0 "run.walltime=5400" "memory: " "disk: a checkpoint takes"
+expect "... and with a unit" 0 "run.walltime=5400" "memory: " "disk: a checkpoint has"
 run 0 train --check debug.json 'data.train=["text.txt"]' parallel.zero=1 model.n_embd=16384 model.n_head=128
 expect "a check of ranks that are not known says so" 0 "not compared with the" "choir train --check --ranks N"
 # The ranks of a job are checked by one process: layout, batch, memory of a node.

@@ -166,6 +166,9 @@ words "... on the nodes that the job file requests" 0 "BATCH_SYSTEM= slurm NUM_O
 look "... starts nothing" absent "$work/rehearsed/log.txt"
 try env SITE=generic RANKS=3 bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed" parallel.tensor=2
 words "... of ranks that the deck does not divide" 2 "3 ranks cannot be divided by parallel.tensor 2" "nothing is started"
+try env SITE=generic RANKS=16 RANKS_PER_NODE=4 bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" \
+  run.dir="$work/rehearsed" model.n_layer=96 model.n_embd=12288 model.n_head=96 train.global_batch_size=32
+words "... of a model that is too large for this machine" 0 "job: memory: " "on which these ranks do not run" "nothing was started"
 try env SITE=generic bash jobs/generic.pbs --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"
 words "... of PBS" 0 "BATCH_SYSTEM= pbs NUM_OF_NODES= 1 TOTAL_NUM_RANKS= 4" "mpiexec -n 4 "
 try env SITE=generic bash jobs/scaling.slurm --dry-run --weak "$debug"

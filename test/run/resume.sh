@@ -20,7 +20,7 @@ equals_straight() {
 killed in_step 2 fault.enable=true fault.kill_rank=1 fault.kill_step=14 checkpoint.async=false
 train 2 in_step
 expect "in_step: continues" 0 "resumed from in_step/checkpoints/step_00000010" "20 (10 now)" \
-  "steps after 10 were logged up to step 13 and not saved: they are computed again"
+  "the run continues from step 10: the steps up to 13, which were logged, are computed again"
 equals_straight in_step
 
 killed early 2 fault.enable=true fault.kill_rank=0 fault.kill_step=5

@@ -40,7 +40,7 @@ sweep --strong --ranks 2 --layouts "tensor=2" --repeats 1 --no-silent --name lat
 expect "... the corrected command takes its place, with a layout as in a deck" 0 "   4 of 4  strong: tensor=2 on 2 ranks" " left" "VALID: 1 of 1 rows"
 check "... with the batch of the command line" test "$(rows "strong,tensor=2,2,4,4," later)" = 1
 sweep --dry-run --weak --batch --ranks "1 2" --layouts "dp tp2" "${deck[@]}" train.micro_batch_size=3
-expect "a dry run" 0 "with $debug would measure these rows, and nothing was started" "weak     dp                2            3             6" \
+expect "a dry run" 0 "with $debug: nothing was started; " "weak     dp                2            3             6" \
   "batch    dp                1            3             3"
 check "... starts nothing" lacks out " of 1"
 for word in train.grad_accum=2 parallel.data=2 parallel.zero=1; do

@@ -23,6 +23,7 @@ hangs in_forward 3 "rank 1 is behind, in phase \"step 4: forward\"" "rank 1 (pro
   -- train.micro_batch_size=8 fault.enable=true fault.hang_rank=1 fault.hang_step=4 fault.phase=forward
 check "... the first line names the rank and says what to do" has out \
   "choir: watchdog: rank 1 hangs in forward of step 4; the same command starts the run again, because it has no checkpoint yet"
+check "... the ranks that it ends promise no save" lacks out "asked to stop"
 check "... in one report for the node" test "$(grep -c "made no progress" out)" = 1
 check "... each rank has its file" test -s in_forward/flight/rank_0.txt -a -s in_forward/flight/rank_2.txt
 check "... the log has the end of the run" has in_forward/log.txt "ended with exit code 5: watchdog: rank"
@@ -53,6 +54,7 @@ train 3 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5 parallel.ti
 took=$(($(now_ms) - began))
 check "the way to go on is named, too" has out "run the same command again to continue from the last checkpoint"
 check "a killed rank is named" matches out "sees that rank 1 \(process [0-9]+\) has died, in phase"
+check "... first, with what to do" matches out "^choir: watchdog: rank 1 \\(process [0-9]+\\) died in [a-z]+ of step 5; the same command starts the run again"
 in_time "a killed rank is named: within 7 s" "$took" 7000
 unset OMPI_MCA_orte_enable_recovery
 

@@ -89,6 +89,10 @@ bool HeartbeatBoard::first_to_report() {
   return !entry(0)->reported.exchange(true);
 }
 
+const std::atomic<bool>& HeartbeatBoard::reported() const {
+  return entry(0)->reported;
+}
+
 int HeartbeatBoard::leader() const {
   return static_cast<int>(entry(0)->world_rank);
 }

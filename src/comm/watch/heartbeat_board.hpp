@@ -2,6 +2,7 @@
 // Heartbeats and flight logs of all ranks of a node in shared memory, so that the rank that finds a
 // hang can report who is behind and in which call. Among ranks that do the same work, the culprit
 // has the fewest beats. Ranks that declared that they wait for another one are not culprits.
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ class HeartbeatBoard {
   std::vector<RankFlight> flights() const;
   /// True for the first rank on the board that calls it, and never again. Local.
   bool first_to_report();
+  /// True as soon as a rank on the board has begun to report; valid as long as the board.
+  const std::atomic<bool>& reported() const;
   /// The lowest world rank on the board. Local.
   int leader() const;
   /// False if there are ranks on other nodes or memory is not shared: those ranks must report

@@ -411,6 +411,19 @@ class AxisBench {
   std::unique_ptr<CommBuffer> first_, second_;
 };
 
+/// ", about 12.3 s left", if a size takes as long as its bytes are more than those of the size
+/// before, which took `last` seconds. "" while the sizes are too small to tell.
+std::string left_of(const CollectiveBenchOptions& options, std::size_t bytes, double last) {
+  constexpr double kTells = 0.3;
+  if (last < kTells) return {};
+  const auto factor = static_cast<double>(options.factor);
+  double left = 0;
+  for (auto size = static_cast<double>(bytes); size <= static_cast<double>(options.max_bytes);
+       size *= factor)
+    left += last *= factor;
+  return fmt::format(", about {} left", format_duration(left));
+}
+
 }  // namespace
 
 std::vector<CollectiveRow> bench_axes(Mesh& mesh, Device& device,
@@ -428,16 +441,20 @@ std::vector<CollectiveRow> bench_axes(Mesh& mesh, Device& device,
     else if (transport == "nccl")
       other = make_staged_communicator(mesh.host_along(axis), device, "bench staged");
     if (other) backends.push_back(other.get());
-    for (Communicator* backend : backends)
+    for (Communicator* backend : backends) {
+      double last = 0;  // seconds of the size before
       for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes;
            bytes *= static_cast<std::size_t>(options.factor)) {
         if (options.say)
-          options.say(fmt::format("{} of {} by {}: {} of at most {}", short_name(axis),
-                                  counted(comm.size(), "rank"), backend->transport(),
-                                  format_bytes(static_cast<double>(bytes)),
-                                  format_bytes(static_cast<double>(options.max_bytes))));
+          options.say(fmt::format(
+              "{} of {} by {}: {} of at most {}{}", short_name(axis), counted(comm.size(), "rank"),
+              backend->transport(), format_bytes(static_cast<double>(bytes)),
+              format_bytes(static_cast<double>(options.max_bytes)), left_of(options, bytes, last)));
+        const double began = now_seconds();
         AxisBench(mesh, axis, *backend, device, options).add_rows(rows, bytes);
+        last = now_seconds() - began;
       }
+    }
   }
   return rows;
 }

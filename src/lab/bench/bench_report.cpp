@@ -81,6 +81,13 @@ std::string to_string(const BenchReport& report) {
   for (const std::string& remark : report.remarks) text += "# left out: " + remark + "\n";
   const auto wrong = std::count_if(report.rows.begin(), report.rows.end(),
                                    [](const auto& row) { return !row.valid(); });
+  const bool crowded = std::ranges::any_of(report.rows, [](const ops::BenchRow& row) {
+    return row.unit == ops::BenchUnit::flops && row.fraction() > 1.05;
+  });
+  if (crowded)
+    text +=
+        "# above 105 %: the ceiling, a large product, was slower than these rows; other programs "
+        "used the cores while it was measured\n";
   const bool cached = std::ranges::any_of(report.rows, [](const ops::BenchRow& row) {
     return row.unit == ops::BenchUnit::bytes && row.fraction() > 1;
   });
@@ -125,16 +132,16 @@ std::string to_csv(const BenchReport& report) {
   const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
   std::string text =
       "bench,name,variant,shape,dtype,us,rate,unit,fraction,error,allowed,verdict,calls,device,"
-      "threads,revision,date,flops,bytes\n";
+      "threads,revision,date,flops,bytes,noise\n";
   for (const ops::BenchRow& r : report.rows) {
     const bool bytes = r.unit == ops::BenchUnit::bytes;
     text += fmt::format(
-        "{},{},{},{},{},{:.3f},{:.3f},{},{:.4f},{:.3e},{:.3e},{},{},{},{},{},{},{:.6g},{:.6g}\n",
+        "{},{},{},{},{},{:.3f},{:.3f},{},{:.4f},{:.3e},{:.3e},{},{},{},{},{},{},{:.6g},{:.6g},{}\n",
         report.bench, r.name, r.variant, quoted(r.shape), name_of(r.dtype), 1e6 * r.seconds,
         r.rate() / (bytes ? 1e9 : 1e12), bytes ? "GB/s" : "TFLOP/s", r.fraction(), r.error,
         r.allowed, r.valid() ? "VALID" : "INVALID", r.calls, quoted(report.device),
         from["threads"].get<int>(), from["revision"].get<std::string>(),
-        from["date"].get<std::string>(), r.flops(), r.bytes());
+        from["date"].get<std::string>(), r.flops(), r.bytes(), quoted(report.noise));
   }
   return text;
 }

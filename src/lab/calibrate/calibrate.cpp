@@ -190,8 +190,12 @@ std::vector<PhaseSeconds> phases_of(const std::vector<Deck>& decks, Mesh& mesh, 
   const auto silent = Mesh::planned(Layout(), 0, 1);
   silent->attach(device);
   std::vector<std::array<std::vector<double>, kPhases>> rounds(decks.size());
-  for (int round = 0; round < (brief ? 1 : kCalibrationRounds); ++round)
+  const int count = brief ? 1 : kCalibrationRounds;
+  ProgressLine progress(log, "steps of small models");
+  for (int round = 0; round < count; ++round)
     for (std::size_t i = 0; i < decks.size(); ++i) {
+      progress.at(round * std::ssize(decks) + static_cast<std::int64_t>(i),
+                  count * std::ssize(decks));
       mesh.world().barrier();
       const StepBench bench = bench_step(decks[i], *silent, device, log, probe_options(brief));
       for (std::size_t p = 0; p < kPhases; ++p)
@@ -543,7 +547,7 @@ Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOp
   const ContentionMeter meter;
   double disturbed[3] = {0, 0, 0};  // waited, stolen, spread
   if (!options.brief)
-    log.info("calibrating: one to three minutes{} on idle cores, and longer on slow or busy ones",
+    log.info("calibrating: one to four minutes{} on idle cores, and longer on slow or busy ones",
              options.precisions.size() > 1 ? " for each precision" : "");
   for (const std::string& precision : options.precisions) {
     log.info("products and attention of {}", precision);
@@ -597,8 +601,10 @@ std::string to_string(const Calibration& c) {
   for (const bool across : {false, true})
     for (const bool window : {true, false}) text += calls_of(c, across, window);
   for (const Overlap& o : c.overlaps)
-    text += fmt::format("  {}, a call behind products: {:.0f} % hidden\n",
-                        o.across ? "between nodes" : "in a node", 100 * o.hidden);
+    text += fmt::format(
+        "  {}, a call behind products: {}\n", o.across ? "between nodes" : "in a node",
+        o.hidden > 0 ? fmt::format("{:.0f} % hidden", 100 * o.hidden)
+                     : std::string("nothing hidden; together they are slower than in turn"));
   if (!c.noise.empty())
     text += wrap("NOISY: " + c.noise +
                      ". Predictions from this file can be wrong by as much. Stop the other work "

@@ -258,17 +258,12 @@ Finding judge_shared_memory(const std::vector<std::string>& segments,
   }
   if (left == 0)
     return {Health::ok, "shared memory", fmt::format("{} of live ranks", segments.size()), ""};
-  constexpr std::size_t kShown = 8;
-  std::vector<std::string> patterns;
-  for (const std::string& job : dead)
-    if (patterns.size() < kShown) patterns.push_back(job + ".*");
-  return {
-      Health::warning, "shared memory",
-      fmt::format("{} of Open MPI with {} left over from killed ranks", counted(left, "segment"),
-                  format_bytes(bytes_of_dead)),
-      fmt::format(
-          "rm {}{}", join(patterns, " "),
-          dead.size() > kShown ? fmt::format("   (and {} more jobs)", dead.size() - kShown) : "")};
+  std::vector<std::string> patterns;  // of all of them: the line is there to be pasted
+  for (const std::string& job : dead) patterns.push_back(job + ".*");
+  return {Health::warning, "shared memory",
+          fmt::format("{} of Open MPI with {} left over from killed ranks",
+                      counted(left, "segment"), format_bytes(bytes_of_dead)),
+          "rm " + join(patterns, " ")};
 }
 
 Finding judge_clocks(const std::vector<double>& ahead) {
@@ -413,9 +408,10 @@ Finding judge_products(const SpeedFacts& facts) {
 Finding judge_memory(const SpeedFacts& facts) {
   const double should = 2 * std::min(facts.cores, kCoresThatCopy) * facts.clock;
   const double ratio = should > 0 ? facts.copy / should : 0;
+  // Processors with more channels copy more than two bytes per cycle, which is no ceiling.
   std::string text = fmt::format("{:.1f} GB/s copy (read + written{}), all ranks together",
-                                 facts.copy / 1e9, ratio_text(ratio));
-  if (ratio > 0)
+                                 facts.copy / 1e9, ratio < 1 ? ratio_text(ratio) : "");
+  if (ratio > 0 && ratio < 1)
     text += fmt::format("; 100 % means {:.1f} GB/s, two bytes per cycle of {}", should / 1e9,
                         counted(std::min(facts.cores, kCoresThatCopy), "core"));
   if (should == 0 || ratio >= kWell) return {Health::ok, "memory", text, ""};

@@ -390,8 +390,8 @@ Calibration assumed_calibration(const PlanTarget& target) {
                 .device = "cuda",
                 .description = fmt::format(
                     "manufacturers' figures, not measured: {:.0f} % of {:.0f} TFLOP/s (16 bits), "
-                    "{:.0f} % of {:.2f} TB/s of memory, {:.0f} GB/s in a node and {:.0f} GB/s "
-                    "between nodes",
+                    "{:.0f} % of {:.2f} TB/s of memory, {:.0f} GB/s a GPU in a node and {:.0f} "
+                    "GB/s a GPU between nodes",
                     100 * kProductShare, target.peak_flops / 1e12, 100 * kStreamShare,
                     links->memory / 1e12, links->node / 1e9, links->network / 1e9),
                 .ranks = 2 * target.ranks_per_node,

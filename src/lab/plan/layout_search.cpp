@@ -193,10 +193,11 @@ class Search {
     return std::nullopt;
   }
 
-  /// True if the checks of the deck, the layout and the batch accept it.
+  /// True if the checks of the deck, the layout and the batch accept it with some micro-batch: the
+  /// deck's own need not divide the batch of a data rank.
   bool legal(const Changes& changes) {
     try {
-      Deck deck = variants_.with(changes);
+      Deck deck = variants_.with(with_micro(changes, keeps_micro() ? 0 : 1));
       const Layout layout = layout_of(deck, request_.ranks);
       resolve_batch(deck, layout.size(Axis::data));
       return true;
@@ -233,11 +234,18 @@ class Search {
     }
   }
 
+  /// True if the micro-batch is that of the deck: without a global batch it decides the batch, and
+  /// in reproducible mode the bits.
+  bool keeps_micro() const {
+    const TrainSection& train = request_.deck.train;
+    return train.global_batch_size == 0 || train.reproducible;
+  }
+
   /// Micro-batches that keep the global batch, ascending; {0}: the deck's own.
   std::vector<int> micro_batches(const AxisSizes& shape) {
     const TrainSection& train = request_.deck.train;
     const int data = shape.data;
-    if (train.global_batch_size == 0 || train.reproducible) return {0};
+    if (keeps_micro()) return {0};
     std::vector<int> all = divisors(train.global_batch_size / data);
     const auto few = [&](int micro) {
       return train.global_batch_size / data / micro < kMicroBatchesPerStage * shape.pipeline;

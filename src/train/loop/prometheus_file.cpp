@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <string_view>
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
@@ -52,12 +53,9 @@ std::string help_of(const std::string& tag) {
       {"speed/tokens_per_second", "Training targets per second of all ranks."},
       {"speed/audio_per_second", "Seconds of audio per second of all ranks."},
       {"speed/mfu_percent", "Model FLOPs utilisation in percent of the peak in the log."},
-      {"phases/data", "Seconds of a step in which rank 0 waits for data."},
-      {"phases/forward", "Seconds of a step in forward on rank 0."},
-      {"phases/backward", "Seconds of a step in backward on rank 0."},
-      {"phases/comm", "Seconds of a step in which rank 0 waits for the sums of gradients."},
-      {"phases/optimizer", "Seconds of a step in the update on rank 0."},
-      {"phases/other", "Seconds of a step outside the other phases on rank 0."},
+      {"phase_seconds",
+       "Seconds of a step in a phase on rank 0: data and comm are waits, for data and for the sums "
+       "of gradients; optimizer is the update."},
       {"memory/resident_bytes", "Resident memory of the process of rank 0 in bytes."},
       {"memory/allocated_bytes", "Bytes that rank 0 holds by its memory plan."},
       {"energy/joules_per_step", "Energy of a step of all devices in joules."},
@@ -77,10 +75,11 @@ std::string prometheus_text(const StepMetrics& metrics, const std::string& run, 
     std::string help, lines;
   };
   std::map<std::string, Family> families;  // the lines of a name must stand together
-  const auto add = [&](const std::string& name, const std::string& set, double value) {
+  const auto add = [&](const std::string& name, const std::string& set, double value,
+                       const char* label = "set") {
     const std::string labels =
         fmt::format("run=\"{}\"{}", label_text(run),
-                    set.empty() ? "" : fmt::format(",set=\"{}\"", label_text(set)));
+                    set.empty() ? "" : fmt::format(",{}=\"{}\"", label, label_text(set)));
     Family& family = families[metric_name(name)];
     family.help = help_of(name);
     family.lines += fmt::format("{}{{{}}} {}\n", metric_name(name), labels, value_text(value));
@@ -88,6 +87,11 @@ std::string prometheus_text(const StepMetrics& metrics, const std::string& run, 
   add("step", "", static_cast<double>(metrics.step));
   add("log_time_seconds", "", now);
   for (const auto& [tag, value] : tensorboard::scalars_of(metrics)) {
+    constexpr std::string_view kPhases = "phases/";
+    if (tag.starts_with(kPhases)) {
+      add("phase_seconds", tag.substr(kPhases.size()), value, "phase");
+      continue;
+    }
     // "val/wer/NAME" has the name of a set of validation data.
     const std::size_t second = tag.find('/', tag.find('/') + 1);
     const bool named = tag.starts_with("val/") && second != std::string::npos;

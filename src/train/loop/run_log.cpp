@@ -125,8 +125,10 @@ void RunLog::open_files(std::int64_t step) {
   if (const std::int64_t logged = metrics_file_.last_dropped();
       logged > step && deck_.checkpoint.resume != "none") {
     if (step > 0)
-      log_.info("steps after {} were logged up to step {} and not saved: they are computed again",
-                step, logged);
+      log_.info(
+          "the run continues from step {}: the steps up to {}, which were logged, are computed "
+          "again",
+          step, logged);
     else
       log_.info(
           "no checkpoint in {} yet: the run starts again at step 1, and the steps that were "

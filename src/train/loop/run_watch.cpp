@@ -16,6 +16,7 @@
 #include "src/comm/mpi/mpi_session.hpp"
 #include "src/comm/watch/flight_report.hpp"
 #include "src/core/process.hpp"
+#include "src/run/stop_request.hpp"
 #include "src/store/directory.hpp"
 #include "src/train/loop/weight_check.hpp"
 
@@ -125,6 +126,14 @@ std::shared_ptr<const FlightExchange> exchange_with_others(Mesh& mesh, const Hea
                                           flight_directory(run_directory));
 }
 
+/// "step 4: forward" as "forward of step 4", other phases as `phase "evaluation"`.
+std::string place_in_run(const std::string& phase) {
+  const std::size_t colon = phase.find(": ");
+  if (!phase.starts_with("step ") || colon == std::string::npos)
+    return fmt::format("phase \"{}\"", phase);
+  return fmt::format("{} of {}", phase.substr(colon + 2), phase.substr(0, colon));
+}
+
 /// "rank 1 hangs in forward of step 4", from the sentence about the rank that is behind or keeps
 /// the others waiting: `rank 1 is behind, in phase "step 4: forward"`. "" if there is no such rank.
 std::string headline(const std::string& sentence) {
@@ -134,11 +143,19 @@ std::string headline(const std::string& sentence) {
   if (!first.starts_with("rank ") || phase == std::string::npos) return {};
   const std::string rank = first.substr(0, first.find(' ', 5));
   std::string where = first.substr(phase + kPhase.size());
-  where = where.substr(0, where.find('"'));
-  const std::size_t colon = where.find(": ");
-  if (!where.starts_with("step ") || colon == std::string::npos)
-    return fmt::format("{} hangs in phase \"{}\"", rank, where);
-  return fmt::format("{} hangs in {} of {}", rank, where.substr(colon + 2), where.substr(0, colon));
+  return fmt::format("{} hangs in {}", rank, place_in_run(where.substr(0, where.find('"'))));
+}
+
+/// "rank 1 (process 570) died in forward of step 4", from `rank 1 (process 570) has died, in phase
+/// "step 4: forward"`. "" if no rank died.
+std::string obituary(const std::string& report) {
+  constexpr std::string_view kDied = " has died, in phase \"";
+  const std::size_t died = report.find(kDied);
+  const std::size_t rank = report.rfind("rank ", died);
+  if (died == std::string::npos || rank == std::string::npos) return {};
+  const std::size_t phase = died + kDied.size();
+  return fmt::format("{} died in {}", report.substr(rank, died - rank),
+                     place_in_run(report.substr(phase, report.find('"', phase) - phase)));
 }
 
 /// How the run continues after it was ended: by its newest checkpoint.
@@ -163,8 +180,9 @@ std::string report_of_node(HeartbeatBoard& board, const std::string& run_directo
   // Behind the rank that found it, the report names the rank that is behind or keeps others
   // waiting.
   const std::size_t names = report.find("; rank ");
-  const std::string first = names == std::string::npos ? "" : headline(report.substr(names + 2));
-  if (first.empty() || report.find(" has died") != std::string::npos) return report;
+  std::string first = obituary(report);
+  if (first.empty() && names != std::string::npos) first = headline(report.substr(names + 2));
+  if (first.empty()) return report;
   constexpr std::string_view kName = "choir: watchdog: ";
   const std::string details = report.starts_with(kName) ? report.substr(kName.size()) : report;
   return fmt::format("{}{}; {}\n  {}", kName, first, continuation(run_directory), details);
@@ -222,6 +240,11 @@ RunWatch::RunWatch(const Deck& deck, Mesh& mesh, const std::string& run_director
             .exchange = exchange_with_others(mesh, board_, run_directory)}),
       rehearsal_(rehearsal_of(mesh.world())) {
   dog_.allow(deck_.first_step);
+  StopRequest::silence_when(&board_.reported());
+}
+
+RunWatch::~RunWatch() {
+  StopRequest::silence_when(nullptr);
 }
 
 void RunWatch::step(std::string_view doing, std::int64_t begun) {

@@ -87,6 +87,9 @@ class RunWatch {
  public:
   /// Construction is collective over the world, destruction over the node.
   RunWatch(const Deck& deck, Mesh& mesh, const std::string& run_directory);
+  ~RunWatch();
+  RunWatch(const RunWatch&) = delete;
+  RunWatch& operator=(const RunWatch&) = delete;
 
   Watchdog& dog() { return dog_; }
   // A phase begins, with the time-out of its kind. Local.

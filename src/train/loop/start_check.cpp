@@ -88,16 +88,22 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
     if (device != nullptr && device->kind() == DeviceKind::cuda)
       add_nccl(plan, *Mesh::planned(layout, 0, ranks.on_node), device_transport_of(deck),
                *cuda::card_of(*device));
-    const double excess = device == nullptr ? 0 : excess_bytes(plan, ranks.on_node, *device);
+    const double excess =
+        device == nullptr || ranks.elsewhere ? 0 : excess_bytes(plan, ranks.on_node, *device);
     if (excess == 0 || !halve_head_chunk(options, excess, layout)) break;
   }
-  const bool compared = device != nullptr && is_smallest(deck, ranks);
+  const bool compared = device != nullptr && !ranks.elsewhere && is_smallest(deck, ranks);
   const bool copied = copies && device != nullptr && device->kind() == DeviceKind::cpu &&
                       snapshot_fits(plan, ranks.on_node, *device);
   const std::size_t needs = plan.memory.total() + (copied ? plan.snapshot_bytes : 0);
   std::string text = fmt::format("memory: {} for rank 0 of {}",
                                  format_bytes(static_cast<double>(needs)), layout.to_string());
-  if (device != nullptr && !compared)
+  if (device != nullptr && ranks.elsewhere)
+    text += fmt::format(
+        ", not compared with the {} of this machine, on which these ranks do not run: `choir plan` "
+        "with the same deck and --gpus CARD compares",
+        format_bytes(node_memory()));
+  else if (device != nullptr && !compared)
     text += fmt::format(
         ", not compared with the {} of this machine, because more ranks need less each with "
         "parallel.zero = {}: `choir train --check --ranks N` compares",
@@ -121,7 +127,7 @@ void check_room(const RunDirectory& directory, Engine& engine, const Deck& deck,
     log.warn("{}", warning);
   else if (room.known)
     facts +=
-        fmt::format("disk: a checkpoint takes {}, and a save reserves {}; {} are free\n",
+        fmt::format("disk: a checkpoint has {} of tensors, and a save reserves {}; {} are free\n",
                     format_bytes(room.bytes), format_bytes(room.reserved), format_bytes(room.free));
 }
 

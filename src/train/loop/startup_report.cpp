@@ -189,6 +189,13 @@ std::string saves_line(const Deck& deck) {
 }
 
 std::string CheckpointRoom::warning() const {
+  const double all = reserved + beside * bytes;
+  if (known && free >= reserved && free < all)
+    return fmt::format(
+        "{} has {} free, which is room for a save, but not for the {} that checkpoint.keep leaves "
+        "beside it: later saves would fail, because together they need {}; lower checkpoint.keep, "
+        "choose another run.dir or make room",
+        folder, format_bytes(free), counted(beside, "checkpoint"), format_bytes(all));
   if (!known || free >= reserved) return "";
   return fmt::format(
       "a save reserves {} for a checkpoint of {}, but {} has only {} free: saves would fail; "
@@ -216,6 +223,13 @@ CheckpointRoom checkpoint_room(const RunDirectory& directory, Engine& engine, co
   const auto space = std::filesystem::space(folder, failed);
   room.known = !failed;
   room.folder = folder.string();
+  int present = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory.checkpoints(), failed))
+    present += entry.path().filename().string().starts_with("step_") ? 1 : 0;
+  const std::int64_t interval = deck.checkpoint.interval;
+  const std::int64_t to_come = interval > 0 ? (deck.train.max_steps + interval - 1) / interval : 1;
+  room.beside = static_cast<int>(std::max<std::int64_t>(
+      0, std::min<std::int64_t>(deck.checkpoint.keep, to_come - 1) - present));
   room.free = static_cast<double>(space.available);
   return room;
 }

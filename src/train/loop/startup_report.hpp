@@ -58,6 +58,7 @@ struct CheckpointRoom {
                         ///< the tensors of the other stages
   double bytes = 0;     ///< of a checkpoint
   double reserved = 0;  ///< by a save
+  int beside = 0;       ///< further checkpoints that will stand there while one is written
   double free = 0;
   std::string folder{};  ///< of the run, or the nearest one above it that exists
   /// A sentence if saves would fail; "" otherwise.

@@ -19,8 +19,9 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started);
 
 /// The ranks for which a start is checked.
 struct CheckedRanks {
-  int all = 0;      ///< 0: unknown; the deck then decides as far as it can
-  int on_node = 1;  ///< those on a machine like this one
+  int all = 0;             ///< 0: unknown; the deck then decides as far as it can
+  int on_node = 1;         ///< those on a machine like this one
+  bool elsewhere = false;  ///< none runs on this machine, whose memory then says nothing
 };
 
 /// Checks what a start checks, so that a deck which passes it trains on a machine like this one. On

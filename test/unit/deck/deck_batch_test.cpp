@@ -41,7 +41,7 @@ TEST(DeckBatch, WhoSaysLessThanTwoHasOnePassAStep) {
   expect(resolve_batch_sizes(4, 0, 0, 3), 4, 1, 12);
   expect(resolve_batch_sizes(0, 0, 48, 4), 12, 1, 48);
   expect(resolve_batch_sizes(0, 5, 0, 2), 8, 5, 80);
-  EXPECT_NE(complaint_of_batch(0, 0, 5, 2).find("number of ranks that divides 5"),
+  EXPECT_NE(complaint_of_batch(0, 0, 5, 2).find("data-parallel ranks that divide 5: 1, 5"),
             std::string::npos);
 }
 
@@ -54,8 +54,11 @@ TEST(DeckBatch, ContradictionsNameTheNearestLegalValues) {
       complaint_of_batch(4, 0, 30, 4),
       "train.global_batch_size = 30 is not a multiple of train.micro_batch_size = 4 x 4 "
       "data-parallel "
-      "ranks = 16 -> nearest legal: train.global_batch_size = 16 or 32; or a number of ranks that "
-      "divides 30: 2, 3, 5, 6");
+      "ranks = 16 -> nearest legal: train.global_batch_size = 16 or 32; or data-parallel ranks "
+      "that divide 30: 2, 3, 5, 6, with train.micro_batch_size = 1");
+  // Every number of ranks that is named leaves whole micro-batches.
+  EXPECT_NE(complaint_of_batch(2, 0, 24, 64).find("ranks that divide 12: 3, 4, 6, 12"),
+            std::string::npos);
   EXPECT_EQ(
       complaint_of_batch(0, 3, 8, 1),
       "train.global_batch_size = 8 is not a multiple of train.grad_accum = 3 -> nearest legal: "

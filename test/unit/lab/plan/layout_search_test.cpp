@@ -40,6 +40,18 @@ TEST(DeckVariants, ChangesReplaceWhatWasGiven) {
   EXPECT_EQ(gpt_of(unknown.with({"model.vocab_size=70"})).vocab_size, 70);
 }
 
+// The batch of a rank becomes smaller with the ranks: a micro-batch which was chosen for fewer of
+// them does not exclude plain data parallelism.
+TEST(LayoutSearch, AMicroBatchThatDoesNotDivideIsReplaced) {
+  const DeckVariants decks = variants({"train.micro_batch_size=96"});
+  const LayoutSearch search = search_layouts(plan_case(decks, 4, 4, kPlenty), decks);
+  ASSERT_FALSE(search.fitting.empty());
+  const LayoutPlan& first = search.fitting.front().plan;
+  EXPECT_EQ(first.layout.size(Axis::data), 4);
+  EXPECT_EQ(first.batch.micro, 48);
+  EXPECT_EQ(first.batch.global, 192);
+}
+
 /// The steps of the ladder in the words that users read.
 int rung(const LayoutChoice& choice, int ranks_per_node) {
   const Layout& layout = choice.plan.layout;
