@@ -199,11 +199,11 @@ Tensor RelativeAttention::forward(Pass& pass, const Tensor& x, const Tensor& pos
   pass.save(out);
   if (pass.training()) pass.save(lse);
   Tensor y = output_.forward(pass, out);
-  dropout_.forward(pass, y);
+  if (!options_.dropout_in_norm) dropout_.forward(pass, y);
   return y;
 }
 
-Tensor RelativeAttention::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
+Tensor RelativeAttention::backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source) {
   const ops::AttentionProblem shape = problem(pass);
   const Tensor d_out = dropout_.backward_through(pass, d_y, output_);
   const Tensor lse = pass.pop();

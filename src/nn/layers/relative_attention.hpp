@@ -21,7 +21,8 @@ class RelativeAttention {
     std::int64_t width = 0;  ///< C
     std::int64_t heads = 0;  ///< H, divides width
     ops::AttentionContext context{};
-    double dropout = 0;  ///< on the output; attention weights are never dropped
+    double dropout = 0;            ///< on the output; attention weights are never dropped
+    bool dropout_in_norm = false;  ///< as in FeedForward::Options
     double init_std = 0.02;
     ops::AttentionImplementation implementation = ops::AttentionImplementation::automatic;
   };
@@ -41,7 +42,9 @@ class RelativeAttention {
   /// not read.
   Tensor forward(Pass& pass, const Tensor& x, const Tensor& positions,
                  ResidualNorm* source = nullptr);
-  Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source = nullptr);
+  Tensor backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source = nullptr);
+  /// The last steps, for the norm behind the branch.
+  BranchEnd end() { return {&dropout_, &output_}; }
 
   /// Creates the tracks of keys and values, and W r of all distances, for streams in chunks of at
   /// most `chunk` frames that see `left` frames (whole chunks) before them. `positions` [>= left +

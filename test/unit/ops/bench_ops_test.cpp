@@ -67,6 +67,8 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
                            "bias_gradient",
                            "silu_backward+bias",
                            "dropout+bias",
+                           "layernorm_forward+dropout",
+                           "layernorm_backward+dropout",
                            "add",
                            "copy_blocks",
                            "copy_blocks+add",
