@@ -75,9 +75,9 @@ class RelativeAttention {
   /// everything.
   Tensor position_scores(Pass& pass, const Tensor& shifted, const Tensor& projected,
                          std::int64_t keys, std::int64_t first = 0) const;
-  /// Propagates the gradient of the bias to the queries in d_qkv, u, v and W.
-  void backward_positions(Pass& pass, Tensor d_bias, const Tensor& shifted, const Tensor& projected,
-                          const Tensor& positions, const Tensor& d_qkv);
+  /// Propagates the gradient of the scores of positions to the queries in d_qkv, u, v and W.
+  void backward_positions(Pass& pass, Tensor d_scores, const Tensor& shifted,
+                          const Tensor& projected, const Tensor& positions, const Tensor& d_qkv);
   static void position_gradient(Pass& pass, void* self, const Tensor& positions,
                                 const Tensor& d_projected);
 

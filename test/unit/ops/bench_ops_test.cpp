@@ -57,6 +57,7 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
                            "mask_scores",
                            "relative_attention_forward",
                            "relative_attention_backward",
+                           "relative_attention_backward+unshift",
                            "split_norm_moments",
                            "split_norm_forward",
                            "split_norm_sums",
