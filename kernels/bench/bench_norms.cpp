@@ -7,6 +7,7 @@
 #include "kernels/activation/activation.hpp"
 #include "kernels/bench/op_bench.hpp"
 #include "kernels/norm/norm.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir::ops {
 namespace {
@@ -45,7 +46,23 @@ struct ExactNorm {
   std::vector<double> x, w, b, out, mean, rstd;
 };
 
-void forward(OpBench& bench, Norm kind, const char* name) {
+/// Dropout of a branch from `row` on. Kept elements are multiplied by 1, so that repeated calls in
+/// place do not make them grow.
+Dropout branch_dropout(const OpBench& bench, const TensorView& in, const TensorView& out,
+                       std::int64_t row) {
+  const std::int64_t tokens = bench.shape.tokens;
+  return {.in = in,
+          .out = out,
+          .probability = 0.1,
+          .factor = 0.9,
+          .key = philox_key(1, "bench"),
+          .first_sample = row / tokens,
+          .tokens = tokens,
+          .first_position = row % tokens};
+}
+
+/// With `dropped`, delta is dropped on its way into the sum.
+void forward(OpBench& bench, Norm kind, const char* name, bool dropped = false) {
   const std::int64_t rows = bench.shape.rows, width = bench.shape.width;
   const Shape shape{rows, width};
   BenchOperands data = bench.operands(4.0 * static_cast<double>(rows * width));
@@ -55,14 +72,21 @@ void forward(OpBench& bench, Norm kind, const char* name) {
                        data.empty(t, shape),           data.empty(t, shape),
                        data.empty(bench.sums, {rows}), data.empty(bench.sums, {rows})};
   const auto call = [&](const Stream& s, std::int64_t i) {
-    norm_forward(s, arguments(x, kind, i));
+    const NormForward args = arguments(x, kind, i);
+    if (dropped)
+      norm_forward(s, args, branch_dropout(bench, args.delta, args.delta, 0));
+    else
+      norm_forward(s, args);
   };
   call(bench.stream, 0);
   Agreement agreement;
   for (const Window w : windows_of(rows, bench.shape.tokens)) {
     const std::int64_t at = w.first * width, n = w.count * width;
     std::vector<double> sum = x.residual.exact(at, n);
-    const std::vector<double> delta = x.delta.exact(at, n), stored = data.read(x.sum[0], at, n);
+    std::vector<double> delta = x.delta.exact(at, n);
+    const std::vector<double> stored = data.read(x.sum[0], at, n);
+    const TensorView branch = view_of(delta, {w.count, width});
+    if (dropped) ref::dropout(branch_dropout(bench, branch, branch, w.first));
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += delta[i];
     agreement.add(stored, sum, allowed_error(t, 2));
     // The norm's input is the rounded sum.
@@ -121,6 +145,46 @@ void backward(OpBench& bench, Norm kind, const char* name) {
   bench.row(name, shape, agreement, call);
 }
 
+/// Backward of a norm that also computes the gradient of a branch and of its bias, which are
+/// checked against the gradient of the sum as it is stored.
+void backward_of_branch(OpBench& bench) {
+  const std::int64_t rows = bench.shape.rows, width = bench.shape.width;
+  const Shape shape{rows, width};
+  BenchOperands data = bench.operands(5.0 * static_cast<double>(rows * width));
+  const DType t = bench.dtype, sums = bench.sums;
+  const Operand d_out = data.normal(t, shape), x = data.normal(t, shape),
+                weight = data.normal(t, {width}), d_sum = data.normal(t, shape),
+                d_branch = data.empty(t, shape), mean = data.normal(sums, {rows}),
+                rstd = data.positive(sums, {rows}), d_weight = data.normal(sums, {width}),
+                d_bias = data.normal(sums, {width}), d_below = data.normal(sums, {width});
+  const std::int64_t bytes = dropped_norm_workspace(bench.stream, rows, width);
+  const Operand workspace = data.empty(DType::u8, {std::max<std::int64_t>(1, bytes)});
+  const auto call = [&](const Stream& s, std::int64_t i) {
+    NormBackward b{.d_out = d_out[i], .sum = x[i], .weight = weight[i], .mean = mean[i]};
+    b.rstd = rstd[i], b.d_sum = d_sum[i], b.d_weight = d_weight[i], b.d_bias = d_bias[i];
+    norm_backward(s, b,
+                  {.dropout = branch_dropout(bench, d_sum[i], d_branch[i], 0),
+                   .d_bias = d_below[i],
+                   .workspace = workspace[i]});
+  };
+  call(bench.stream, 0);
+  Agreement agreement;
+  std::vector<double> below = d_below.exact(0, width);
+  for (std::int64_t first = 0; first < rows; first += kChunk) {
+    const std::int64_t count = std::min(kChunk, rows - first), at = first * width,
+                       n = count * width;
+    std::vector<double> d = data.read(d_sum[0], at, n), stored = data.read(d_branch[0], at, n);
+    if (first % bench.shape.tokens == 0) {
+      const TensorView branch = view_of(d, {count, width});
+      ref::dropout(branch_dropout(bench, branch, branch, first));
+      agreement.add(stored, d, allowed_error(t, 0));
+    }
+    ref::bias_gradient(view_of(stored, {count, width}), view_of(below, {width}));
+  }
+  agreement.add(data.read(d_below[0]), below, allowed_error(sums, static_cast<double>(rows)));
+  bench.row("layernorm_backward+dropout", shape, agreement, call);
+}
+
 void activation(OpBench& bench, Activation kind, const std::string& name) {
   const std::int64_t rows = bench.shape.rows, width = bench.shape.hidden;
   const std::int64_t in_width = width * activation_inputs(kind);
@@ -158,8 +222,10 @@ void activation(OpBench& bench, Activation kind, const std::string& name) {
 void bench_norms(OpBench& bench) {
   forward(bench, Norm::layernorm, "layernorm_forward+add");
   forward(bench, Norm::rmsnorm, "rmsnorm_forward+add");
+  forward(bench, Norm::layernorm, "layernorm_forward+dropout", true);
   backward(bench, Norm::layernorm, "layernorm_backward");
   backward(bench, Norm::rmsnorm, "rmsnorm_backward");
+  backward_of_branch(bench);
 }
 
 void bench_activations(OpBench& bench) {

@@ -130,11 +130,12 @@ void scores(OpBench& bench, const RelativeShape& s) {
   bench.row("mask_scores", wide, masks, mask);
 }
 
-/// Attention of packed rows [q | k | v] with the shifted view of scores [H, B, T, 2T - 1].
+/// Attention of packed rows [q | k | v] with the shifted view of scores [H, B, T, 2T - 1 or more].
 class ShiftedAttention {
  public:
   ShiftedAttention(OpBench& bench, const RelativeShape& s)
       : s_(s),
+        row_((s.distances() + 7) / 8 * 8),
         problem_{.batch = s.batch,
                  .heads = s.heads,
                  .kv_heads = s.heads,
@@ -152,6 +153,7 @@ class ShiftedAttention {
         out_(data_.empty(bench.dtype, {s.rows(), s.width()})),
         d_qkv_(data_.empty(bench.dtype, {s.rows(), 3 * s.width()})),
         d_bias_(data_.empty(bench.dtype, square())),
+        d_scores_(data_.empty(bench.dtype, wide())),
         sums_(data_.empty(bench.sums, {s.batch, s.heads, s.tokens})),
         space_(data_.empty(DType::u8, {std::max<std::int64_t>(
                                           1, attention_workspace(bench.stream, problem_, true))})) {
@@ -161,13 +163,26 @@ class ShiftedAttention {
     attention_forward(stream, forward_of(i));
   }
   void backward(const Stream& stream, std::int64_t i) const {
+    attention_backward(stream, backward_of(i));
+  }
+  /// With the gradient of the scores at the places of their distances.
+  void backward_unshifted(const Stream& stream, std::int64_t i) const {
+    AttentionBackward b = backward_of(i);
+    if (relative_backward_is_one(stream, problem_)) {
+      b.d_bias = {};
+      return relative_attention_backward(stream, b, d_scores_[i]);
+    }
+    attention_backward(stream, b);
+    unshift_scores(stream, d_bias_[i], d_scores_[i]);
+  }
+  AttentionBackward backward_of(std::int64_t i) const {
     const AttentionForward f = forward_of(i);
     AttentionBackward b{.problem = problem_, .q = f.q, .k = f.k, .v = f.v, .out = f.out};
     b.d_out = heads_of(d_out_[i], 0), b.log_sum_exp = f.log_sum_exp;
     b.d_q = heads_of(d_qkv_[i], 0), b.d_k = heads_of(d_qkv_[i], s_.width());
     b.d_v = heads_of(d_qkv_[i], 2 * s_.width());
     b.workspace = space_[i], b.bias = f.bias, b.d_bias = d_bias_[i];
-    attention_backward(stream, b);
+    return b;
   }
   void run(OpBench& bench) {
     for (std::int64_t i = 0; i < data_.sets(); ++i) forward(bench.stream, i);
@@ -179,11 +194,17 @@ class ShiftedAttention {
     };
     bench.row("relative_attention_forward", square(), up, call(&ShiftedAttention::forward));
     bench.row("relative_attention_backward", square(), down, call(&ShiftedAttention::backward));
+    backward_unshifted(bench.stream, 0);
+    Agreement unshifted;
+    for (const std::int64_t b : {std::int64_t{0}, s_.batch - 1})
+      judge(b, s_.heads - 1, up, unshifted), judge_scores(b, s_.heads - 1, unshifted);
+    bench.row("relative_attention_backward+unshift", square(), unshifted,
+              call(&ShiftedAttention::backward_unshifted));
   }
 
  private:
   Shape square() const { return {s_.batch, s_.heads, s_.tokens, s_.tokens}; }
-  Shape wide() const { return {s_.heads, s_.batch, s_.tokens, s_.distances()}; }
+  Shape wide() const { return {s_.heads, s_.batch, s_.tokens, row_}; }
 
   AttentionOperand heads_of(const TensorView& packed, std::int64_t first) const {
     const std::int64_t row = packed.shape.back();
@@ -202,9 +223,9 @@ class ShiftedAttention {
             .workspace = space_[i],
             .bias = {.data = static_cast<const std::byte*>(scores.data) +
                              static_cast<std::size_t>(s_.tokens - 1) * size_of(scores.dtype),
-                     .batch_stride = s_.matrix(),
-                     .head_stride = s_.batch * s_.matrix(),
-                     .query_stride = s_.distances() - 1}};
+                     .batch_stride = s_.tokens * row_,
+                     .head_stride = s_.batch * s_.tokens * row_,
+                     .query_stride = row_ - 1}};
   }
   /// `roundings` is the number of roundings to the compute type: forward the probabilities and the
   /// result; backward also the output in the row sums and the gradients of scores.
@@ -232,18 +253,29 @@ class ShiftedAttention {
     return values;
   }
 
+  /// Compares the gradient of the scores with that of the bias as attention alone has stored it.
+  void judge_scores(std::int64_t b, std::int64_t h, Agreement& down) const {
+    const std::int64_t pairs = s_.tokens * s_.tokens, at = (h * s_.batch + b) * s_.tokens * row_;
+    std::vector<double> from = data_.read(d_bias_[0], (b * s_.heads + h) * pairs, pairs),
+                        to(static_cast<std::size_t>(s_.tokens * row_));
+    ref::unshift_scores(view_of(from, {1, 1, s_.tokens, s_.tokens}),
+                        view_of(to, {1, 1, s_.tokens, row_}));
+    down.add(data_.read(d_scores_[0], at, s_.tokens * row_), to, allowed(3));
+  }
+
   void judge(std::int64_t b, std::int64_t h, Agreement& up, Agreement& down) const {
     const std::int64_t d = s_.head_width, at = h * d, w = s_.width(), pairs = s_.tokens * s_.tokens;
     std::vector<double> q = given(qkv_, b, at), k = given(qkv_, b, w + at),
                         v = given(qkv_, b, 2 * w + at), d_out = given(d_out_, b, at), out(q.size()),
                         d_q(q.size()), d_k(q.size()), d_v(q.size()),
-                        bias = scores_.exact((h * s_.batch + b) * s_.matrix(), s_.matrix()),
+                        bias =
+                            scores_.exact((h * s_.batch + b) * s_.tokens * row_, s_.tokens * row_),
                         d_bias(static_cast<std::size_t>(pairs));
     const auto rows = [&](std::vector<double>& x) { return AttentionOperand{x.data(), 0, d}; };
     AttentionForward f{.problem = problem_, .q = rows(q), .k = rows(k), .v = rows(v)};
     f.problem.batch = f.problem.heads = f.problem.kv_heads = 1, f.problem.dtype = DType::f64;
     f.out = rows(out);
-    f.bias = {.data = bias.data() + s_.tokens - 1, .query_stride = s_.distances() - 1};
+    f.bias = {.data = bias.data() + s_.tokens - 1, .query_stride = row_ - 1};
     ref::attention_forward(f);
     AttentionBackward g{.problem = f.problem, .q = f.q, .k = f.k, .v = f.v, .out = f.out};
     g.d_out = rows(d_out), g.d_q = rows(d_q), g.d_k = rows(d_k), g.d_v = rows(d_v);
@@ -257,9 +289,10 @@ class ShiftedAttention {
   }
 
   RelativeShape s_;
+  std::int64_t row_;  ///< elements of a row of scores, in whole packs as in a model
   AttentionProblem problem_;
   BenchOperands data_;
-  Operand qkv_, scores_, d_out_, out_, d_qkv_, d_bias_, sums_, space_;
+  Operand qkv_, scores_, d_out_, out_, d_qkv_, d_bias_, d_scores_, sums_, space_;
 };
 
 }  // namespace

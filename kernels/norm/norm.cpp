@@ -2,43 +2,35 @@
 
 #include "kernels/norm/norm.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "choir/ops/norm.hpp"
 #include "kernels/cpu/row_blocks.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/fused_bias/fused_bias.hpp"
 
 namespace choir::ops {
 
-std::int64_t norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width) {
-  if (stream.device().plans_for() == DeviceKind::cuda)
-    return cuda::NormBackwardPlan(rows, width).workspace_bytes();
-  return cpu::norm_workspace(rows, width);
-}
+namespace {
 
-void norm_forward(const Stream& stream, const NormForward& args) {
+void check_forward(const NormForward& args) {
   const DType dtype = args.residual.dtype, stats = sum_dtype_of(dtype);
   const std::int64_t n = args.residual.count(), rows = args.residual.shape.rows();
   const std::int64_t width = args.residual.shape.back();
-  const bool layer = args.kind == Norm::layernorm, adds = !args.delta.empty();
   check_tensor(args.residual, dtype, n, "residual");
   check_optional(args.delta, dtype, n, "delta");
   check_tensor(args.weight, dtype, width, "weight");
   check_optional(args.bias, dtype, width, "bias");
+  const bool layer = args.kind == Norm::layernorm;
   CHOIR_CHECK(layer || args.bias.empty(), "rmsnorm has no bias");
-  if (adds) check_tensor(args.sum, dtype, n, "sum");
+  if (!args.delta.empty()) check_tensor(args.sum, dtype, n, "sum");
   check_tensor(args.out, dtype, n, "out");
   if (layer) check_tensor(args.mean, stats, rows, "mean");
   check_tensor(args.rstd, stats, rows, "rstd");
-  stream.count((adds ? 9.0 : 8.0) * static_cast<double>(n),
-               (adds ? 4.0 : 2.0) * as_bytes(args.residual) + as_bytes(args.weight) +
-                   as_bytes(args.bias) + as_bytes(args.mean) + as_bytes(args.rstd));
-  if (on_cuda(stream)) return cuda::norm_forward(stream, args);
-  if (!computes(stream)) return;
-  with_element(dtype, [&](auto t) { cpu::norm_forward<decltype(t)>(args); });
 }
 
-void norm_backward(const Stream& stream, const NormBackward& args) {
+void check_backward(const NormBackward& args) {
   const DType dtype = args.d_out.dtype, stats = sum_dtype_of(dtype);
   const std::int64_t n = args.d_out.count(), rows = args.d_out.shape.rows();
   const std::int64_t width = args.d_out.shape.back();
@@ -50,14 +42,98 @@ void norm_backward(const Stream& stream, const NormBackward& args) {
   check_tensor(args.d_sum, dtype, n, "d_sum");
   check_tensor(args.d_weight, stats, width, "d_weight");
   check_optional(args.d_bias, stats, width, "d_bias");
-  check_workspace(args.workspace, norm_workspace(stream, rows, width));
-  stream.count(14.0 * static_cast<double>(n),
-               (args.accumulate ? 4.0 : 3.0) * as_bytes(args.d_out) + as_bytes(args.weight) +
-                   as_bytes(args.mean) + as_bytes(args.rstd) + 2 * as_bytes(args.d_weight) +
-                   2 * as_bytes(args.d_bias));
+}
+
+/// Counts a pass over `transfers` tensors of rows.
+void count_forward(const Stream& stream, const NormForward& args, double flops, double transfers) {
+  stream.count(flops * static_cast<double>(args.residual.count()),
+               transfers * as_bytes(args.residual) + as_bytes(args.weight) + as_bytes(args.bias) +
+                   as_bytes(args.mean) + as_bytes(args.rstd));
+}
+
+void count_backward(const Stream& stream, const NormBackward& args, double flops,
+                    double transfers) {
+  stream.count(flops * static_cast<double>(args.d_out.count()),
+               transfers * as_bytes(args.d_out) + as_bytes(args.weight) + as_bytes(args.mean) +
+                   as_bytes(args.rstd) + 2 * as_bytes(args.d_weight) + 2 * as_bytes(args.d_bias));
+}
+
+void check_dropout(const Dropout& args, const TensorView& in) {
+  check_tensor(args.in, in.dtype, in.count(), "in");
+  check_tensor(args.out, in.dtype, in.count(), "out");
+  CHOIR_CHECK(args.in.data == in.data, "the dropout of another tensor");
+  CHOIR_CHECK(args.probability >= 0 && args.probability <= 1 - 0x1p-32, "probability {}",
+              args.probability);
+  CHOIR_CHECK(args.tokens >= 1 && args.first_column % 4 == 0, "{} tokens, features from {} on",
+              args.tokens, args.first_column);
+}
+
+/// True on the null device if it plans for a GPU, whose fused kernels it counts.
+bool plans_fused(const Stream& stream) {
+  return stream.kind() == DeviceKind::null && stream.device().plans_for() == DeviceKind::cuda;
+}
+
+}  // namespace
+
+std::int64_t norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width) {
+  if (stream.device().plans_for() == DeviceKind::cuda)
+    return cuda::NormBackwardPlan(rows, width).workspace_bytes();
+  return cpu::norm_workspace(rows, width);
+}
+
+void norm_forward(const Stream& stream, const NormForward& args) {
+  check_forward(args);
+  const bool adds = !args.delta.empty();
+  count_forward(stream, args, adds ? 9 : 8, adds ? 4 : 2);
+  if (on_cuda(stream)) return cuda::norm_forward(stream, args);
+  if (!computes(stream)) return;
+  with_element(args.residual.dtype, [&](auto t) { cpu::norm_forward<decltype(t)>(args); });
+}
+
+void norm_forward(const Stream& stream, const NormForward& args, const Dropout& dropout) {
+  check_forward(args);
+  CHOIR_CHECK(!args.delta.empty(), "dropout of a delta that is missing");
+  check_dropout(dropout, args.delta);
+  CHOIR_CHECK(dropout.out.data == args.delta.data, "dropout to another tensor");
+  if (plans_fused(stream) || (on_cuda(stream) && cuda::norm_forward(stream, args, dropout)))
+    return count_forward(stream, args, 11, 4);
+  ops::dropout(stream, dropout);
+  norm_forward(stream, args);
+}
+
+void norm_backward(const Stream& stream, const NormBackward& args) {
+  check_backward(args);
+  check_workspace(args.workspace,
+                  norm_workspace(stream, args.d_out.shape.rows(), args.d_out.shape.back()));
+  count_backward(stream, args, 14, args.accumulate ? 4 : 3);
   if (on_cuda(stream)) return cuda::norm_backward(stream, args);
   if (!computes(stream)) return;
-  with_element(dtype, [&](auto t) { cpu::norm_backward<decltype(t)>(args); });
+  with_element(args.d_out.dtype, [&](auto t) { cpu::norm_backward<decltype(t)>(args); });
+}
+
+std::int64_t dropped_norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width) {
+  const std::int64_t apart =
+      std::max(norm_workspace(stream, rows, width), bias_gradient_workspace(stream, rows, width));
+  if (stream.device().plans_for() != DeviceKind::cuda) return apart;
+  return std::max(apart, cuda::NormBackwardPlan(rows, width, 3).workspace_bytes());
+}
+
+void norm_backward(const Stream& stream, const NormBackward& args, const DroppedGradient& dropped) {
+  const std::int64_t rows = args.d_out.shape.rows(), width = args.d_out.shape.back();
+  check_backward(args);
+  check_dropout(dropped.dropout, args.d_sum);
+  CHOIR_CHECK(dropped.dropout.out.data != args.d_sum.data, "the gradients of a sum and of delta");
+  check_optional(dropped.d_bias, sum_dtype_of(args.d_out.dtype), width, "d_bias of the branch");
+  check_workspace(dropped.workspace, dropped_norm_workspace(stream, rows, width));
+  if (plans_fused(stream) || (on_cuda(stream) && cuda::norm_backward(stream, args, dropped))) {
+    count_backward(stream, args, 16, args.accumulate ? 5 : 4);
+    return stream.count(static_cast<double>(args.d_out.count()), 2 * as_bytes(dropped.d_bias));
+  }
+  NormBackward alone = args;
+  alone.workspace = dropped.workspace;
+  norm_backward(stream, alone);
+  if (dropped.d_bias.empty()) return ops::dropout(stream, dropped.dropout);
+  ops::dropout(stream, dropped.dropout, {dropped.d_bias, dropped.workspace});
 }
 
 }  // namespace choir::ops

@@ -1,71 +1,14 @@
-// LayerNorm and RMSNorm on the GPU: first the helpers of both directions (the distribution of a row
-// over threads, and sums over a row), then forward and backward.
+// LayerNorm and RMSNorm on the GPU, forward and backward. The helpers of both directions are in
+// norm_rows.cuh.
 
 #include "kernels/norm/norm.hpp"
 
-#include "kernels/cuda/access.cuh"
-#include "kernels/cuda/collective.cuh"
 #include "kernels/cuda/early_launch.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/dropout/dropout.cuh"
+#include "kernels/norm/norm_rows.cuh"
 #include "kernels/sums/sums.hpp"
 
 namespace choir::cuda {
-
-/// Threads per row for rows that are too wide for registers.
-constexpr int kLongRowThreads = 512;
-
-/// A row shared by kThreads threads, each with kValues columns in kSteps pieces. Pieces are packs
-/// if rows are whole packs, otherwise single elements. Neighbouring threads hold neighbouring
-/// pieces.
-template <class Element, int kThreads_, int kValues_, bool kPacked_>
-struct RowShare {
-  using T = Element;
-  using Wide = Access<T, kPacked_>;
-  static constexpr bool kPacked = kPacked_;
-  static constexpr int kThreads = kThreads_, kValues = kValues_;
-  static constexpr int kWide = Wide::kWide, kSteps = kValues / kWide;
-  static constexpr int kBlock = kThreads < 128 ? 128 : kThreads;  ///< threads per block
-  static constexpr int kGroups = kBlock / kThreads;               ///< rows at a time in a block
-  static constexpr std::int64_t kMostColumns = kThreads * kValues;
-  static constexpr bool kAlone = false;  ///< see LoneRows
-
-  /// First column of a piece.
-  __device__ static int column(int thread, int step) { return (step * kThreads + thread) * kWide; }
-};
-
-/// For rows that have the GPU to themselves, where only the latency of one row matters: many
-/// threads with few columns each and an early start; the weight is read before the row instead of
-/// after its sums.
-template <class Element>
-struct LoneRows : RowShare<Element, 256, 16, true> {
-  static constexpr bool kAlone = true;
-  static constexpr std::int64_t kMostRows = 64;
-};
-
-/// Number of floats in shared memory that row_sums() needs for kCount sums.
-template <int kThreads, int kCount>
-constexpr int kRowScratch = kThreads > kWarp ? kCount* kThreads / kWarp : 1;
-
-/// Sums every value over the kThreads threads of a row; all of them get the results. A row shared
-/// by more than one warp has a whole block, and two consecutive calls must use different `scratch`.
-template <int kThreads, int kCount>
-__device__ inline void row_sums(float (&value)[kCount], float* scratch) {
-#pragma unroll
-  for (int k = 0; k < kCount; ++k) value[k] = warp_reduce<Sum>(value[k]);
-  if constexpr (kThreads > kWarp) {
-    constexpr int kWarps = kThreads / kWarp;
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    if (lane == 0) {
-#pragma unroll
-      for (int k = 0; k < kCount; ++k) scratch[k * kWarps + warp] = value[k];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kCount; ++k)
-      value[k] = warp_reduce<Sum>(lane < kWarps ? scratch[k * kWarps + lane] : 0.0f);
-  }
-}
 
 // LayerNorm and RMSNorm forward on the GPU; formulas in kernels/norm/norm.hpp. Floor: 2 element
 // transfers (4 with the residual addition) and 8 bytes of statistics per row: 65536 x 768 in 16
@@ -85,9 +28,19 @@ struct NormForwardArguments {
   float eps, offset;  ///< offset: added to the weight
 };
 
+/// The arguments of a pass and, with kDropped, those of the dropout.
+template <class Arguments, class T, bool kDropped>
+struct WithDropout : Arguments {};
+template <class Arguments, class T>
+struct WithDropout<Arguments, T, true> : Arguments {
+  DropoutArguments<T> dropout;
+};
 template <class Row>
-__global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock)
-    norm_forward_kernel(NormForwardArguments<typename Row::T> a) {
+using NormForwardPass =
+    WithDropout<NormForwardArguments<typename Row::T>, typename Row::T, Row::kDropped>;
+
+template <class Row>
+__global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock) norm_forward_kernel(NormForwardPass<Row> a) {
   using Wide = typename Row::Wide;
   constexpr int kThreads = Row::kThreads, kWide = Row::kWide, kSteps = Row::kSteps;
   CHOIR_SHARED_ARRAY(float, scratch, (2 * kRowScratch<kThreads, 1>));
@@ -108,6 +61,8 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock)
     }
     wait_for_earlier();
   }
+  std::int64_t first_sample = 0;
+  if constexpr (Row::kDropped) first_sample = first_sample_of(a.dropout);
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     const int c = Row::column(thread, s);
@@ -122,6 +77,10 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock)
     if (a.delta != nullptr && c < a.width) {
       float y[kWide];
       Wide::unpack(added[s], y);
+      if constexpr (Row::kDropped) {
+        drop(a.dropout, first_sample, static_cast<std::uint32_t>(row), c, y);
+        Wide::unpack(Wide::pack(y), y);  // rounded, as dropout alone would store it
+      }
 #pragma unroll
       for (int i = 0; i < kWide; ++i) x[s][i] += y[i];
       const typename Wide::Raw rounded = Wide::pack(x[s]);
@@ -219,6 +178,13 @@ __global__ void __launch_bounds__(kLongRowThreads)
 // d_weight and d_bias are summed over the rows of a warp in registers, over the warps of a block in
 // order, and over blocks by add_partials() (kernels/sums/sums.hpp). The result is deterministic and
 // the same on every GPU.
+//
+// With dropout (DroppedRows) a fifth transfer writes the gradient of the branch, and a third sum
+// per column is that of its bias. Philox adds 13 instructions per element, 35 in all, for which 5
+// transfers of 16 bits leave time for 96 at 3 TB/s. Three sums of 16 columns leave room for 16
+// warps with 48 KiB in flight, those of 32 columns for 8 with 96 KiB (about 190 registers on
+// sm_90a). 5525 x 512, a norm of FastConformer L, are 28 MB: 9 us at 3 TB/s, in place of 7.5 and 4
+// us in two kernels.
 
 template <class T>
 struct NormBackwardArguments {
@@ -227,12 +193,15 @@ struct NormBackwardArguments {
   const float *mean, *rstd;  ///< [rows]; mean is nullptr for rmsnorm
   T* d_sum;                  ///< [rows, width]
   bool accumulate;
-  float* partials;  ///< per block: stride sums of d_weight, then stride sums of d_bias
+  float* partials;  ///< per block: stride sums of d_weight, then of d_bias, then of the branch
   std::int64_t stride;
   std::int64_t rows, rows_per_block;
   int width;
   float offset;  ///< added to the weight
 };
+template <class Row>
+using NormBackwardPass =
+    WithDropout<NormBackwardArguments<typename Row::T>, typename Row::T, Row::kDropped>;
 
 /// Shared memory: a ring of two slots, each with kValues columns of d_out and of x per thread. At
 /// the end it is reused for the two sums per column of every thread.
@@ -267,12 +236,17 @@ struct RowRing {
   }
 };
 
-/// Registers that a thread needs: two sums per column, the old d_sum, and others. Configurations
+/// Sums per column: of d_weight, of d_bias and of the bias of the branch.
+template <class Row>
+constexpr int kNormSums = Row::kDropped ? 3 : 2;
+
+/// Registers that a thread needs: the sums per column, the old d_sum, and others. Configurations
 /// that do not fit 16 warps per multiprocessor get more registers instead.
 template <class Row>
 constexpr int kNormBackwardRegisters =
-    2 * Row::kValues + Row::kSteps* static_cast<int>((sizeof(typename Row::Wide::Raw) + 3) / 4) +
-    (Row::kValues > 8 && Row::kWide < 8 ? 80 : 48);
+    kNormSums<Row>* Row::kValues +
+    Row::kSteps* static_cast<int>((sizeof(typename Row::Wide::Raw) + 3) / 4) +
+    (Row::kValues > 8 && Row::kWide < 8 ? 80 : 48) + (Row::kDropped ? 16 : 0);
 /// Target number of blocks per multiprocessor; registers are allocated in units of eight.
 template <class Row>
 constexpr int kNormBackwardFit = 65536 / ((kNormBackwardRegisters<Row> + 7) / 8 * 8 * Row::kBlock);
@@ -287,26 +261,28 @@ __device__ inline void store_floats(float* to, const float* x) {
   for (int i = 0; i < kWide; i += Piece::kWide) Piece::store(to + i, x + i);
 }
 
-/// Adds the sums of the warps of a block in order, and writes them as the block's partial sums.
-template <class Row>
-__device__ inline void write_partials(float (&sums)[2][Row::kSteps][Row::kWide], float* partials,
+/// Adds kCount sums per column of the warps of a block in order, at most two at a time, and writes
+/// them as the block's partial sums.
+template <class Row, int kCount>
+__device__ inline void write_partials(const float (*sums)[Row::kSteps][Row::kWide], float* partials,
                                       std::int64_t stride, int width) {
+  static_assert(kCount <= 2, "more do not fit the shared memory of the rings");
   constexpr int kWide = Row::kWide, kThreads = Row::kThreads;
   const int thread = static_cast<int>(threadIdx.x) % kThreads;
   const int group = static_cast<int>(threadIdx.x) / kThreads;
   if constexpr (Row::kGroups == 1) {
 #pragma unroll
-    for (int y = 0; y < 2; ++y)
+    for (int y = 0; y < kCount; ++y)
 #pragma unroll
       for (int s = 0; s < Row::kSteps; ++s) {
         const int c = Row::column(thread, s);
         if (c < width) store_floats<kWide>(partials + y * stride + c, sums[y][s]);
       }
   } else {
-    auto* shared = dynamic_shared<float>();  // [2][kSteps][kWide][kBlock]
-    __syncthreads();                         // the rings have been read
+    auto* shared = dynamic_shared<float>();  // [kCount][kSteps][kWide][kBlock]
+    __syncthreads();                         // the rings, or earlier sums, have been read
 #pragma unroll
-    for (int y = 0; y < 2; ++y)
+    for (int y = 0; y < kCount; ++y)
 #pragma unroll
       for (int s = 0; s < Row::kSteps; ++s)
 #pragma unroll
@@ -314,7 +290,7 @@ __device__ inline void write_partials(float (&sums)[2][Row::kSteps][Row::kWide],
           shared[((y * Row::kSteps + s) * kWide + i) * Row::kBlock +
                  static_cast<int>(threadIdx.x)] = sums[y][s][i];
     __syncthreads();
-    for (int piece = group; piece < 2 * Row::kSteps; piece += Row::kGroups) {
+    for (int piece = group; piece < kCount * Row::kSteps; piece += Row::kGroups) {
       const int y = piece / Row::kSteps, c = Row::column(thread, piece % Row::kSteps);
       if (c >= width) continue;
       float total[kWide];
@@ -332,7 +308,7 @@ __device__ inline void write_partials(float (&sums)[2][Row::kSteps][Row::kWide],
 
 template <class Row>
 __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
-    norm_backward_kernel(NormBackwardArguments<typename Row::T> a) {
+    norm_backward_kernel(NormBackwardPass<Row> a) {
   using T = typename Row::T;
   using Wide = typename Row::Wide;
   constexpr int kThreads = Row::kThreads, kWide = Row::kWide, kSteps = Row::kSteps;
@@ -344,7 +320,9 @@ __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
   const std::int64_t first = block_first + threadIdx.x / kThreads;
   const float over_width = 1.0f / static_cast<float>(a.width);
 
-  float sums[2][kSteps][kWide] = {};  // of d_weight and d_bias
+  float sums[kNormSums<Row>][kSteps][kWide] = {};
+  std::int64_t first_sample = 0;
+  if constexpr (Row::kDropped) first_sample = first_sample_of(a.dropout);
   if (first < last)
     ring.fetch(0, a.d_out + first * a.width, a.x + first * a.width, thread, a.width);
   int turn = 0;
@@ -398,10 +376,23 @@ __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
         sums[1][s][i] += d[i];
         d_x[i] += scaled * (w[i] + a.offset) + (centred * slope + shift);
       }
-      Wide::store(a.d_sum + at + c, d_x);
+      const typename Wide::Raw stored = Wide::pack(d_x);
+      Wide::write(a.d_sum + at + c, stored);
+      if constexpr (Row::kDropped) {  // of the stored values, as the separate operations
+        Wide::unpack(stored, d_x);
+        drop(a.dropout, first_sample, static_cast<std::uint32_t>(row), c, d_x);
+        const typename Wide::Raw branch = Wide::pack(d_x);
+        Wide::write(a.dropout.out + at + c, branch);
+        Wide::unpack(branch, d_x);
+#pragma unroll
+        for (int i = 0; i < kWide; ++i) sums[2][s][i] += d_x[i];
+      }
     }
   }
-  write_partials<Row>(sums, a.partials + blockIdx.x * 2 * a.stride, a.stride, a.width);
+  float* const partials = a.partials + blockIdx.x * kNormSums<Row> * a.stride;
+  write_partials<Row, 2>(sums, partials, a.stride, a.width);
+  if constexpr (Row::kDropped)
+    write_partials<Row, 1>(sums + 2, partials + 2 * a.stride, a.stride, a.width);
 }
 
 /// Rows that do not fit into registers are read element by element, twice. The sums over rows are
@@ -447,82 +438,111 @@ namespace {
 /// Shared memory that a block can have on every GPU since sm_80; sm_86 and sm_89 have the least.
 /// Wider rows use the other kernel on larger GPUs too, so that the bits are the same.
 constexpr std::size_t kMostShared = 99 * 1024;
-constexpr std::int64_t kNarrowColumns = 256;  ///< columns of a row that a warp covers with one pack
-                                              ///< per lane
+template <class T>
+NormForwardArguments<T> forward_arguments(const ops::NormForward& args) {
+  const std::int64_t rows = args.residual.shape.rows(), width = args.residual.shape.back();
+  const auto data = [](const TensorView& x) { return static_cast<T*>(x.data); };
+  return {data(args.residual),
+          data(args.delta),
+          data(args.weight),
+          data(args.bias),
+          data(args.sum),
+          data(args.out),
+          args.kind == ops::Norm::layernorm ? args.mean.as<float>() : nullptr,
+          args.rstd.as<float>(),
+          rows,
+          static_cast<int>(width),
+          static_cast<float>(args.eps),
+          static_cast<float>(args.offset)};
+}
 
-/// Calls f(RowShare{}) for rows of `width`; returns false if no share holds such rows in registers.
-/// Ragged rows are supported only up to the width that a warp holds, because wider ones are rare.
-template <class T, class F>
-bool with_row_share(std::int64_t width, bool packed, const F& f) {
-  using Ragged = RowShare<T, 32, 32, false>;
-  const int threads = norm_threads(width);
-  if (!packed && width <= Ragged::kMostColumns)
-    f(Ragged{});
-  else if (!packed || threads == 0)
-    return false;
-  else if (width <= kNarrowColumns)
-    f(RowShare<T, 32, kNarrowColumns / 32, true>{});
-  else if (threads == 32)
-    f(RowShare<T, 32, 32, true>{});
-  else if (threads == 128)
-    f(RowShare<T, 128, 32, true>{});
-  else if (threads == 256)
-    f(RowShare<T, 256, 32, true>{});
-  else
-    f(RowShare<T, 512, 32, true>{});
-  return true;
+template <class T>
+bool packs_forward(const NormForwardArguments<T>& a) {
+  return can_pack<T>(a.width, a.residual, a.delta, a.weight, a.bias, a.sum, a.out);
 }
 
 template <class T>
 void launch_forward(const Stream& stream, const ops::NormForward& args) {
   const std::int64_t rows = args.residual.shape.rows(), width = args.residual.shape.back();
-  const auto data = [](const TensorView& x) { return static_cast<T*>(x.data); };
-  const NormForwardArguments<T> a{
-      data(args.residual),
-      data(args.delta),
-      data(args.weight),
-      data(args.bias),
-      data(args.sum),
-      data(args.out),
-      args.kind == ops::Norm::layernorm ? args.mean.as<float>() : nullptr,
-      args.rstd.as<float>(),
-      rows,
-      static_cast<int>(width),
-      static_cast<float>(args.eps),
-      static_cast<float>(args.offset)};
-  const bool packed = can_pack<T>(width, a.residual, a.delta, a.weight, a.bias, a.sum, a.out);
+  const NormForwardArguments<T> a = forward_arguments<T>(args);
+  const bool packed = packs_forward(a);
   const auto run = [&](auto share) {
     using Row = decltype(share);
     launch(stream, "norm_forward", norm_forward_kernel<Row>,
-           {static_cast<unsigned>(blocks_for(rows, Row::kGroups)), Row::kBlock}, a);
+           {static_cast<unsigned>(blocks_for(rows, Row::kGroups)), Row::kBlock},
+           NormForwardPass<Row>{a});
   };
   using Lone = LoneRows<T>;
-  if (packed && rows <= Lone::kMostRows && width > kNarrowColumns && width <= Lone::kMostColumns)
+  if (are_alone<T>(rows, width, packed))
     return launch_early(stream, "norm_forward", norm_forward_kernel<Lone>,
-                        {static_cast<unsigned>(rows), Lone::kBlock}, a);
+                        {static_cast<unsigned>(rows), Lone::kBlock}, NormForwardPass<Lone>{a});
   if (!with_row_share<T>(width, packed, run))
     launch(stream, "norm_forward_long", norm_forward_long_kernel<T>,
            {static_cast<unsigned>(rows), kLongRowThreads}, a);
 }
 
 template <class T>
+bool launch_dropped_forward(const Stream& stream, const ops::NormForward& args,
+                            const ops::Dropout& dropout) {
+  const std::int64_t rows = args.residual.shape.rows(), width = args.residual.shape.back();
+  const NormForwardArguments<T> a = forward_arguments<T>(args);
+  const bool packed = packs_forward(a);
+  const auto mask = dropout_arguments<T>(dropout, 0, rows, 1);
+  using Lone = DroppedRows<LoneRows<T>>;
+  if (are_alone<T>(rows, width, packed)) {
+    launch_early(stream, "norm_forward+dropout", norm_forward_kernel<Lone>,
+                 {static_cast<unsigned>(rows), Lone::kBlock}, NormForwardPass<Lone>{{a}, mask});
+    return true;
+  }
+  return with_dropped_share<T>(width, packed, [&](auto share) {
+    using Row = decltype(share);
+    launch(stream, "norm_forward+dropout", norm_forward_kernel<Row>,
+           {static_cast<unsigned>(blocks_for(rows, Row::kGroups)), Row::kBlock},
+           NormForwardPass<Row>{{a}, mask});
+  });
+}
+
+template <class T>
+NormBackwardArguments<T> backward_arguments(const ops::NormBackward& args,
+                                            const TensorView& workspace,
+                                            const NormBackwardPlan& plan) {
+  const std::int64_t rows = args.d_out.shape.rows(), width = args.d_out.shape.back();
+  return {args.d_out.as<T>(),
+          args.sum.as<T>(),
+          args.weight.as<T>(),
+          args.kind == ops::Norm::layernorm ? args.mean.as<float>() : nullptr,
+          args.rstd.as<float>(),
+          args.d_sum.as<T>(),
+          args.accumulate,
+          static_cast<float*>(workspace.data),
+          plan.stride,
+          rows,
+          plan.rows_per_block,
+          static_cast<int>(width),
+          static_cast<float>(args.offset)};
+}
+
+template <class T>
+bool launch_dropped_backward(const Stream& stream, const ops::NormBackward& args,
+                             const ops::DroppedGradient& dropped, const NormBackwardPlan& plan) {
+  const std::int64_t rows = args.d_out.shape.rows(), width = args.d_out.shape.back();
+  const NormBackwardArguments<T> a = backward_arguments<T>(args, dropped.workspace, plan);
+  const auto mask = dropout_arguments<T>(dropped.dropout, 0, rows, 1);
+  const bool packed = can_pack<T>(width, a.d_out, a.x, a.weight, a.d_sum, a.partials, mask.out);
+  return with_dropped_share<T>(width, packed, [&](auto share) {
+    using Row = decltype(share);
+    static_assert(kNormBackwardShared<Row> <= kMostShared);
+    launch(stream, "norm_backward+dropout", norm_backward_kernel<Row>,
+           {static_cast<unsigned>(plan.blocks), Row::kBlock, kNormBackwardShared<Row>},
+           NormBackwardPass<Row>{{a}, mask});
+  });
+}
+
+template <class T>
 void launch_backward(const Stream& stream, const ops::NormBackward& args,
                      const NormBackwardPlan& plan) {
-  const std::int64_t rows = args.d_out.shape.rows(), width = args.d_out.shape.back();
-  const NormBackwardArguments<T> a{
-      args.d_out.as<T>(),
-      args.sum.as<T>(),
-      args.weight.as<T>(),
-      args.kind == ops::Norm::layernorm ? args.mean.as<float>() : nullptr,
-      args.rstd.as<float>(),
-      args.d_sum.as<T>(),
-      args.accumulate,
-      static_cast<float*>(args.workspace.data),
-      plan.stride,
-      rows,
-      plan.rows_per_block,
-      static_cast<int>(width),
-      static_cast<float>(args.offset)};
+  const std::int64_t width = args.d_out.shape.back();
+  const NormBackwardArguments<T> a = backward_arguments<T>(args, args.workspace, plan);
   const auto blocks = static_cast<unsigned>(plan.blocks);
   const bool packed = can_pack<T>(width, a.d_out, a.x, a.weight, a.d_sum, a.partials);
   bool done = false;
@@ -530,13 +550,25 @@ void launch_backward(const Stream& stream, const ops::NormBackward& args,
     using Row = decltype(share);
     if constexpr (kNormBackwardShared<Row> <= kMostShared) {
       launch(stream, "norm_backward", norm_backward_kernel<Row>,
-             {blocks, Row::kBlock, kNormBackwardShared<Row>}, a);
+             {blocks, Row::kBlock, kNormBackwardShared<Row>}, NormBackwardPass<Row>{a});
       done = true;
     }
   });
   if (!done)
     launch(stream, "norm_backward_long", norm_backward_long_kernel<T>, {blocks, kLongRowThreads},
            a);
+}
+
+/// The second stage of the sums of d_weight and d_bias.
+void add_norm_sums(const Stream& stream, const ops::NormBackward& args, const float* partials,
+                   const NormBackwardPlan& plan) {
+  add_partials(stream, {partials,
+                        plan.blocks,
+                        plan.lines * plan.stride,
+                        plan.stride,
+                        args.d_out.shape.back(),
+                        {args.d_weight.as<float>(),
+                         args.d_bias.empty() ? nullptr : args.d_bias.as<float>()}});
 }
 
 }  // namespace
@@ -551,13 +583,40 @@ void norm_backward(const Stream& stream, const ops::NormBackward& args) {
   if (args.d_out.count() == 0) return;
   const NormBackwardPlan plan(rows, width);
   with_element(args.d_out.dtype, [&](auto t) { launch_backward<decltype(t)>(stream, args, plan); });
-  add_partials(stream, {static_cast<float*>(args.workspace.data),
-                        plan.blocks,
-                        2 * plan.stride,
-                        plan.stride,
-                        width,
-                        {args.d_weight.as<float>(),
-                         args.d_bias.empty() ? nullptr : args.d_bias.as<float>()}});
+  add_norm_sums(stream, args, static_cast<float*>(args.workspace.data), plan);
+}
+
+bool norm_forward(const Stream& stream, const ops::NormForward& args, const ops::Dropout& dropout) {
+  const std::int64_t rows = args.residual.shape.rows();
+  if (args.residual.count() == 0) return true;
+  if (rows > kMostItems) return false;
+  bool done = false;
+  with_element(args.residual.dtype,
+               [&](auto t) { done = launch_dropped_forward<decltype(t)>(stream, args, dropout); });
+  return done;
+}
+
+bool norm_backward(const Stream& stream, const ops::NormBackward& args,
+                   const ops::DroppedGradient& dropped) {
+  const std::int64_t rows = args.d_out.shape.rows(), width = args.d_out.shape.back();
+  if (args.d_out.count() == 0) return true;
+  if (rows > kMostItems) return false;
+  const NormBackwardPlan plan(rows, width, 3);
+  auto* const partials = static_cast<float*>(dropped.workspace.data);
+  bool done = false;
+  with_element(args.d_out.dtype, [&](auto t) {
+    done = launch_dropped_backward<decltype(t)>(stream, args, dropped, plan);
+  });
+  if (!done) return false;
+  add_norm_sums(stream, args, partials, plan);
+  if (!dropped.d_bias.empty())
+    add_partials(stream, {partials + 2 * plan.stride,
+                          plan.blocks,
+                          plan.lines * plan.stride,
+                          0,
+                          width,
+                          {dropped.d_bias.as<float>(), nullptr}});
+  return true;
 }
 
 }  // namespace choir::cuda

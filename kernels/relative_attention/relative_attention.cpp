@@ -98,6 +98,33 @@ void unshift_scores(const Stream& stream, const TensorView& d_bias, const Tensor
   with_element(d_bias.dtype, [&](auto t) { cpu::unshift_scores<decltype(t)>(d_bias, d_scores); });
 }
 
+bool relative_backward_is_one(const Stream& stream, const AttentionProblem& p) {
+  return stream.device().plans_for() == DeviceKind::cuda &&
+         p.implementation != AttentionImplementation::cudnn && size_of(p.dtype) == 2 && p.biased &&
+         !p.causal && p.queries == p.keys && p.queries <= cuda::kMostFramesInOneKernel &&
+         p.heads == p.kv_heads && p.head_width <= cuda::kWidestHeadInOneKernel &&
+         p.head_width % 8 == 0;
+}
+
+void relative_attention_backward(const Stream& stream, const AttentionBackward& args,
+                                 const TensorView& d_scores) {
+  const AttentionProblem& p = args.problem;
+  CHOIR_CHECK(relative_backward_is_one(stream, p) && args.d_bias.empty(),
+              "backward of {} frames and heads {} wide in one kernel", p.queries, p.head_width);
+  CHOIR_CHECK(d_scores.shape.back() >= 2 * p.queries - 1, "rows of {} scores of {} frames",
+              d_scores.shape.back(), p.queries);
+  const double width = static_cast<double>(p.head_width), rows = static_cast<double>(p.queries);
+  const double heads = static_cast<double>(p.batch * p.heads), bytes = 2;
+  check_tensor(d_scores, p.dtype, p.batch * p.heads * p.queries * d_scores.shape.back(),
+               "d_scores");
+  check_workspace(args.workspace, attention_workspace(stream, p, true));
+  stream.count(10 * width * rows * rows * heads,
+               bytes * heads * rows * (8 * width + rows) + as_bytes(d_scores));
+  if (!on_cuda(stream)) return;
+  CHOIR_CHECK(cuda::relative_attention_backward(stream, args, d_scores),
+              "an operand of relative attention is not 16-byte aligned");
+}
+
 void mask_scores(const Stream& stream, const AttentionContext& context, const TensorView& scores) {
   CHOIR_CHECK(context.left >= -1 && context.right >= -1 && context.chunk >= 0,
               "context {}, {} in chunks of {}", context.left, context.right, context.chunk);

@@ -11,6 +11,7 @@
 #include "choir/core/host_device.hpp"
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
+#include "kernels/attention/attention.hpp"
 #include "kernels/cuda_kernel.hpp"
 
 namespace choir::ops {
@@ -56,6 +57,15 @@ void relative_queries_backward(const Stream& stream, const RelativeQueriesBackwa
 /// d_scores [H, B, T, 2T - 1 or more] from the gradient of the shifted view, d_bias [B, H, T, T]; 0
 /// for elements without a key.
 void unshift_scores(const Stream& stream, const TensorView& d_bias, const TensorView& d_scores);
+
+/// True if the device that the stream's device plans for computes relative_attention_backward() in
+/// one kernel: a GPU, for 16 bits, up to 256 frames and heads of up to 64 whole packs of 16 bytes.
+bool relative_backward_is_one(const Stream& stream, const AttentionProblem& problem);
+/// Where that is so: attention_backward() of a bias with the relative shift, with the gradient of
+/// the bias in d_scores [H, B, T, 2T - 1 or more], as unshift_scores() would write it. Rows of
+/// operands and of d_scores are whole packs; `args.d_bias` is empty.
+void relative_attention_backward(const Stream& stream, const AttentionBackward& args,
+                                 const TensorView& d_scores);
 
 /// The keys that a query sees. With chunk 0: from `left` before it to `right` after it; else the
 /// keys of its own chunk of `chunk` frames and of the `left` chunks before it. -1: all.
@@ -114,6 +124,12 @@ void mask_scores(const ops::AttentionContext& context, const TensorView& scores)
 }  // namespace cpu
 
 namespace cuda {
+constexpr std::int64_t kMostFramesInOneKernel = 256, kWidestHeadInOneKernel = 64;
+/// False, with nothing queued, if operands are not whole packs.
+CHOIR_CUDA_KERNEL bool relative_attention_backward(const Stream& stream,
+                                                   const ops::AttentionBackward& args,
+                                                   const TensorView& d_scores);
+
 /// Division of the sums over rows: a function of the shape alone.
 struct RelativeQueriesPlan {
   std::int64_t rows_per_block = 0, blocks = 0, stride = 0;

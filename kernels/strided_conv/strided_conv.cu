@@ -7,6 +7,9 @@
 // column of inputs. Floors are in kernels/strided_conv/strided_conv.hpp. Gradient of the weight,
 // per output element of bf16: 4 loads (d_y, y and 6 inputs for two channels) and 16 bytes from the
 // L1 cache; with one warp per tap 29 loads of 16 bytes for 8 channels, 58 bytes.
+//
+// Usually both gradients are needed, and one kernel computes them in one pass over memory
+// (strided_conv_gradients_kernel).
 
 #include "kernels/strided_conv/strided_conv.hpp"
 
@@ -329,6 +332,152 @@ __global__ void __launch_bounds__(kStridedThreads)
       a.stride, kStridedLines, channels);
 }
 
+// Both gradients in one pass, for two channels per thread. A thread moves along the squares of 2 x
+// 2 inputs of frames 2 t and 2 t + 1. The outputs t, t + 1 and k, k + 1 are all that read the
+// square (2 t, 2 k): they give its d_x, and its 9 products of an input and an output's gradient
+// belong to the 9 taps, so that the gradient of the weight needs no other inputs. Per output and
+// channel, 4 inputs and 4 elements of d_x, d_y and y move once: 20 bytes of bf16, 24 in the two
+// kernels. d_y and y of row t + 1 are read again when they are row t, by the next warp of the block
+// at the same time: 4 bytes from the caches. All accesses of a warp are 128 neighbouring bytes. A
+// thread requests 64 bytes, those of two squares, before it uses the first; with 120 to 128
+// registers 16 warps of a multiprocessor have 32 KiB in flight, of which 25 cover the latency.
+// About 100 instructions per square and warp for 1280 bytes are 30 % of the issue slots at 3 TB/s.
+// Predicted: 85 % of a copy.
+
+/// Gradients of outputs and inputs that a thread reads for kRun neighbouring squares.
+template <class T>
+struct StridedSquares {
+  using Pair = Pairs<T, true>;
+  using Raw = typename Pair::Raw;
+  static constexpr int kRun = 2;
+  Raw d_y[2][kRun], y[2][kRun], x[2][2 * kRun];
+
+  /// Reads outputs k + 1 ... k + kRun of rows t and t + 1, and inputs from 2 k on. `outputs` and
+  /// `inputs` are the offsets of the rows; negative: the row is invalid.
+  __device__ void read(const StridedArguments<T>& a, int k, int c, const std::int64_t (&outputs)[2],
+                       const std::int64_t (&inputs)[2]) {
+#pragma unroll
+    for (int p = 0; p < 2; ++p)
+#pragma unroll
+      for (int q = 0; q < kRun; ++q) {
+        const std::int64_t at = outputs[p] + (k + 1 + q) * a.channels + c;
+        const bool there = outputs[p] >= 0 && k + 1 + q < a.out_frequencies;
+        d_y[p][q] = there ? Pair::read(a.d_y + at) : Pair::zero();
+        y[p][q] = there && a.relu ? Pair::read(a.y + at) : Pair::zero();
+      }
+#pragma unroll
+    for (int u = 0; u < 2; ++u)
+#pragma unroll
+      for (int n = 0; n < 2 * kRun; ++n) {
+        const bool there = inputs[u] >= 0 && 2 * k + n < a.frequencies;
+        x[u][n] = there ? Pair::read(a.x + inputs[u] + (2 * k + n) * a.channels + c) : Pair::zero();
+      }
+  }
+  /// The gradient before the relu of output k + 1 + q of row t + p.
+  __device__ void gradient(const StridedArguments<T>& a, int p, int q, float (&g)[2]) const {
+    float sign[2];
+    Pair::unpack(d_y[p][q], g), Pair::unpack(y[p][q], sign);
+#pragma unroll
+    for (int e = 0; e < 2; ++e) g[e] = a.relu && !(sign[e] > 0.0f) ? 0.0f : g[e];
+  }
+};
+
+/// d_x of the square (2 t, 2 k), and its terms of the 9 taps and of the bias. g: of outputs t + p,
+/// k + q; `to`: its rows of d_x, nullptr where there is none.
+template <class T, bool kCausal>
+__device__ inline void add_square(const StridedArguments<T>& a, int k, const float (&g)[2][2][2],
+                                  const float (&x)[2][2][2], const bool (&valid)[2],
+                                  const float (&tap)[9][2], T* const (&to)[2],
+                                  float (&sum)[kStridedLines][2]) {
+  constexpr int kSingle = kCausal ? 1 : 0;  // as `single` in strided_conv_input_kernel
+#pragma unroll
+  for (int e = 0; e < 2; ++e) sum[9][e] += g[0][0][e];
+#pragma unroll
+  for (int u = 0; u < 2; ++u)
+#pragma unroll
+    for (int v = 0; v < 2; ++v) {
+      float d[2] = {};
+#pragma unroll
+      for (int p = 0; p < 2; ++p)
+#pragma unroll
+        for (int q = 0; q < 2; ++q) {
+          if ((u == kSingle && p != kSingle) || (v == kSingle && q != kSingle)) continue;
+          const int i = u == kSingle ? 1 : 2 - 2 * p, j = v == kSingle ? 1 : 2 - 2 * q;
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            d[e] += tap[3 * i + j][e] * g[p][q][e];
+            sum[3 * i + j][e] += g[p][q][e] * x[u][v][e];
+          }
+        }
+      if (to[u] == nullptr || 2 * k + v >= a.frequencies) continue;
+      if (!valid[u]) d[0] = d[1] = 0;
+      Pairs<T, true>::store(to[u] + (2 * k + v) * a.channels, d);
+    }
+}
+
+template <class T, bool kCausal>
+__global__ void __launch_bounds__(kStridedThreads)
+    strided_conv_gradients_kernel(StridedArguments<T> a) {
+  using Squares = StridedSquares<T>;
+  using Pair = typename Squares::Pair;
+  constexpr int kTile = kWarp * 2, kRun = Squares::kRun;
+  CHOIR_SHARED_ARRAY(float, shared, kStridedWarps* kStridedLines* kTile);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int tile = static_cast<int>(blockIdx.y) * kTile, c = tile + lane * 2;
+  const std::int64_t first = blockIdx.x * a.rows_per_block;
+  const std::int64_t last = min(first + a.rows_per_block, a.out_rows);
+  const std::int64_t in_row = std::int64_t{a.frequencies} * a.channels;
+  const std::int64_t out_row = std::int64_t{a.out_frequencies} * a.channels;
+  float tap[9][2] = {}, sum[kStridedLines][2] = {};
+  for (int i = 0; i < 9; ++i)
+    for (int e = 0; e < 2; ++e)
+      if (c < a.channels) tap[i][e] = to_float(a.weight[(c + e) * 9 + i]);
+  for (std::int64_t r = first + warp; r < last && c < a.channels; r += kStridedWarps) {
+    const std::int64_t b = a.sample(r), t = r - b * a.out_frames.divisor;
+    const std::int64_t in_valid = frames_of(a.in_lengths, b, a.frames);
+    const std::int64_t out_valid = frames_of(a.out_lengths, b, a.out_frames.divisor);
+    std::int64_t outputs[2], inputs[2];
+    bool valid[2];
+    T* to[2];
+#pragma unroll
+    for (int u = 0; u < 2; ++u) {
+      const std::int64_t row = 2 * t + u, at = (b * a.frames + row) * in_row;
+      outputs[u] = t + u < out_valid ? (r + u) * out_row : -1;
+      valid[u] = row < in_valid;
+      inputs[u] = valid[u] ? at : -1;
+      to[u] = row < a.frames ? a.d_x + at + c : nullptr;
+    }
+    float g[2][2][2];  // of outputs t + p and k + q
+    Squares squares;
+    squares.read(a, -1, c, outputs, {-1, -1});
+    squares.gradient(a, 0, 0, g[0][0]), squares.gradient(a, 1, 0, g[1][0]);
+    for (int k = 0; k < a.out_frequencies; k += kRun) {
+      squares.read(a, k, c, outputs, inputs);
+#pragma unroll
+      for (int n = 0; n < kRun; ++n) {
+        if (k + n >= a.out_frequencies) break;
+        float x[2][2][2];
+#pragma unroll
+        for (int u = 0; u < 2; ++u) {
+          squares.gradient(a, u, n, g[u][1]);
+          Pair::unpack(squares.x[u][2 * n], x[u][0]);
+          Pair::unpack(squares.x[u][2 * n + 1], x[u][1]);
+        }
+        add_square<T, kCausal>(a, k + n, g, x, valid, tap, to, sum);
+#pragma unroll
+        for (int p = 0; p < 2; ++p)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) g[p][0][e] = g[p][1][e];
+      }
+    }
+  }
+  const int channels = min(kTile, a.channels - tile);
+  join_lines<kStridedWarps, kStridedLines, 2>(
+      sum, shared, a.partials + blockIdx.x * std::int64_t{kStridedLines} * a.stride + tile,
+      a.stride, kStridedLines, channels);
+}
+
 namespace {
 
 template <class T>
@@ -385,6 +534,21 @@ void weight_gradient(const Stream& stream, const StridedArguments<T>& a) {
   });
 }
 
+/// Both gradients in one kernel; false if rows are not whole pairs of channels.
+template <class T>
+bool both_gradients(const Stream& stream, const StridedArguments<T>& a) {
+  if (a.narrow || !can_pair<T>(a.channels, a.x, a.d_y, a.y, a.d_x)) return false;
+  with_bool(a.pad == 2, [&](auto causal) {
+    launch(stream, "strided_conv_gradients",
+           strided_conv_gradients_kernel<T, decltype(causal)::value>,
+           {dim3(static_cast<unsigned>(blocks_for(a.out_rows, a.rows_per_block)),
+                 static_cast<unsigned>(blocks_for(a.channels, 2 * kWarp))),
+            kStridedThreads},
+           a);
+  });
+  return true;
+}
+
 }  // namespace
 
 void strided_conv_forward(const Stream& stream, const ops::StridedConv& args) {
@@ -418,12 +582,13 @@ void strided_conv_backward(const Stream& stream, const ops::StridedConvBackward&
     a.in_lengths = args.in_lengths, a.out_lengths = args.out_lengths;
     a.rows_per_block = plan.rows_per_block, a.stride = plan.stride;
     a.partials = static_cast<float*>(args.workspace.data);
-    if (!args.d_x.empty()) {
-      a.d_x = args.d_x.as<T>();
-      input_gradient(stream, a, args.x.count());
+    const bool inputs = !args.d_x.empty(), sums = !args.d_weight.empty() || !args.d_bias.empty();
+    if (inputs) a.d_x = args.d_x.as<T>();
+    if (!inputs || !sums || !both_gradients(stream, a)) {
+      if (inputs) input_gradient(stream, a, args.x.count());
+      if (sums) weight_gradient(stream, a);
     }
-    if (args.d_weight.empty() && args.d_bias.empty()) return;
-    weight_gradient(stream, a);
+    if (!sums) return;
     add_channel_sums(stream, {a.partials, plan.blocks, plan.stride, a.channels, 9,
                               gradient(args.d_weight), gradient(args.d_bias)});
   });

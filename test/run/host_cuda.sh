@@ -116,12 +116,12 @@ unset HOST_CUDA_PACE
 gpu 1 never train.time_products=true train.reproducible=true
 expect "reproducible runs do not choose by the clock" 2 "train.time_products" "train.reproducible"
 
-# Gradients of biases are added by the kernels of activations, gates and dropout.
+# Gradients of biases are added by the kernels of activations, gates and norms; these also apply the dropout of branches.
 export HOST_CUDA_KERNELS=$work/kernels
 "$build/test_host_cuda_plain" --gtest_filter=CudaTraining.StepsOfSeveralShapesAreRecordedWhenTheyComeAgain >out 2>&1
 unset HOST_CUDA_KERNELS
-for name in activation_backward glu_backward dropout; do
-  check "speech training launches $name+bias" grep -qE "^[0-9]+ $name\+bias$" kernels
+for name in activation_backward+bias glu_backward+bias norm_forward+dropout norm_backward+dropout; do
+  check "speech training launches $name" grep -qE "^[0-9]+ ${name/+/\\+}$" kernels
 done
 
 gpu 2 alone

@@ -126,6 +126,7 @@ FeedForward::Options feed_forward(const ConformerBlock::Options& o) {
           .input_init_std = init_std(o.width),
           .output_init_std = init_std(o.hidden),
           .factor = 0.5,
+          .dropout_in_norm = true,
           .recompute = o.recompute};
 }
 
@@ -143,6 +144,7 @@ ConformerBlock::ConformerBlock(ParameterSet& parameters, const std::string& name
                   .heads = options.heads,
                   .context = options.context,
                   .dropout = options.dropout,
+                  .dropout_in_norm = true,
                   .init_std = init_std(options.width)}),
       convolution_norm_(parameters, name + ".convolution_norm", options.width, norm(options)),
       convolution_(parameters, name + ".convolution",
@@ -152,6 +154,7 @@ ConformerBlock::ConformerBlock(ParameterSet& parameters, const std::string& name
                     .norm_eps = options.norm_eps,
                     .batch_norm = options.batch_norm,
                     .dropout = options.dropout,
+                    .dropout_in_norm = true,
                     .init_std = init_std(options.width)}),
       second_norm_(parameters, name + ".feed_forward_2_norm", options.width, norm(options)),
       second_(FeedForward::create(parameters, name + ".feed_forward_2", feed_forward(options))),
@@ -193,11 +196,16 @@ Tensor ConformerBlock::transform(Pass& pass, const Tensor& x, const Tensor& posi
     stream = {std::move(out.sum), Tensor()};
     return std::move(out.normed);
   };
-  stream.delta = first_->forward(pass, normed(first_norm_), source(first_norm_));
-  stream.delta =
-      attention_.forward(pass, normed(attention_norm_), positions, source(attention_norm_));
-  stream.delta = convolution_.forward(pass, normed(convolution_norm_), source(convolution_norm_));
-  stream.delta = second_->forward(pass, normed(second_norm_), source(second_norm_));
+  const auto ends = [&](Tensor delta, const BranchEnd& branch) {
+    stream.delta = std::move(delta);
+    stream.dropout = branch.dropout;
+  };
+  ends(first_->forward(pass, normed(first_norm_), source(first_norm_)), first_->end());
+  ends(attention_.forward(pass, normed(attention_norm_), positions, source(attention_norm_)),
+       attention_.end());
+  ends(convolution_.forward(pass, normed(convolution_norm_), source(convolution_norm_)),
+       convolution_.end());
+  ends(second_->forward(pass, normed(second_norm_), source(second_norm_)), second_->end());
   return final_norm_.forward(pass, stream).normed;
 }
 
@@ -220,16 +228,18 @@ Tensor ConformerBlock::backward(Pass& pass, Tensor d_y) {
 }
 
 Tensor ConformerBlock::transform_backward(Pass& pass, const Tensor& d_y) {
-  Tensor d = final_norm_.backward(pass, d_y, Tensor());
-  // First d_normed, then the gradient of the stream before the norm.
-  Tensor d_normed = second_->backward(pass, d, source(second_norm_));
-  d = second_norm_.backward(pass, d_normed, std::move(d));
-  d_normed = convolution_.backward(pass, d, source(convolution_norm_));
-  d = convolution_norm_.backward(pass, d_normed, std::move(d));
-  d_normed = attention_.backward(pass, d, source(attention_norm_));
-  d = attention_norm_.backward(pass, d_normed, std::move(d));
-  d_normed = first_->backward(pass, d, source(first_norm_));
-  return first_norm_.backward(pass, d_normed, std::move(d));
+  ResidualNorm::Gradients d = final_norm_.backward(pass, d_y, Tensor(), second_->end());
+  // First the gradient of a branch's input, then that of the stream before the norm, and of the
+  // branch before. That of the branch may be the stream's, which the norm then changes in place.
+  const auto of_branch = [&] { return std::exchange(d.d_branch, {Tensor()}); };
+  Tensor d_normed = second_->backward(pass, of_branch(), source(second_norm_));
+  d = second_norm_.backward(pass, d_normed, std::move(d.d_sum), convolution_.end());
+  d_normed = convolution_.backward(pass, of_branch(), source(convolution_norm_));
+  d = convolution_norm_.backward(pass, d_normed, std::move(d.d_sum), attention_.end());
+  d_normed = attention_.backward(pass, of_branch(), source(attention_norm_));
+  d = attention_norm_.backward(pass, d_normed, std::move(d.d_sum), first_->end());
+  d_normed = first_->backward(pass, of_branch(), source(first_norm_));
+  return first_norm_.backward(pass, d_normed, std::move(d.d_sum));
 }
 
 }  // namespace choir

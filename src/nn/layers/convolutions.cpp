@@ -117,11 +117,11 @@ Tensor ConvolutionModule::forward(Pass& pass, const Tensor& x, ResidualNorm* sou
   const Tensor active = activate(pass, normed);
   normed.reset();
   Tensor y = output_.forward(pass, active, source == nullptr);
-  dropout_.forward(pass, y);
+  if (!options_.dropout_in_norm) dropout_.forward(pass, y);
   return y;
 }
 
-Tensor ConvolutionModule::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
+Tensor ConvolutionModule::backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source) {
   ChannelNorm::Statistics statistics;
   Tensor active = source ? Tensor() : pass.pop();
   Tensor normed = source ? Tensor() : pass.pop();

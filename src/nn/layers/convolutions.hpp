@@ -24,8 +24,9 @@ class ConvolutionModule {
     std::int64_t kernel = 9;
     bool causal = false;  ///< sees no future frames; otherwise equally many past and future frames
     double norm_eps = 1e-5;
-    bool batch_norm = false;  ///< the norm is over frames, not over channels
-    double dropout = 0;       ///< on the output
+    bool batch_norm = false;       ///< the norm is over frames, not over channels
+    double dropout = 0;            ///< on the output
+    bool dropout_in_norm = false;  ///< as in FeedForward::Options
     double init_std = 0.02;
   };
   /// Registers `name`.input [2C, C], `name`.depthwise [C, K], `name`.norm and `name`.output [C, C]
@@ -36,7 +37,9 @@ class ConvolutionModule {
   /// both calls, is the norm that produced x and recomputes it for backward; then only the results
   /// of products and of the convolution are kept.
   Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source = nullptr);
-  Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source = nullptr);
+  Tensor backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source = nullptr);
+  /// The last steps, for the norm behind the branch.
+  BranchEnd end() { return {&dropout_, &output_}; }
 
   /// Creates the history of gated frames for streams in chunks of at most `chunk` frames; only for
   /// causal modules.

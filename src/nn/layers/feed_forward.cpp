@@ -36,9 +36,10 @@ class WholeFeedForward final : public FeedForward {
  public:
   WholeFeedForward(ParameterSet& parameters, const std::string& name, const Options& options);
   Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source) override;
-  Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) override;
+  Tensor backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source) override;
   void forward_again(Pass& pass, const Tensor& x) override;
   Tensor output_again(Pass& pass, const Tensor& x) override { return forward(pass, x, nullptr); }
+  BranchEnd end() override { return {&dropout_, in_product() ? nullptr : &output_}; }
 
  private:
   bool gelu_tanh() const { return options_.activation == ops::Activation::gelu_tanh; }
@@ -48,7 +49,7 @@ class WholeFeedForward final : public FeedForward {
   Tensor activated(Pass& pass, const Tensor& x, bool keep_input);
   /// From the gradient of the output to that of the result of the input layer. `bias_done` is set
   /// if the gradient of that layer's bias has been added on the way.
-  Tensor backward_to_input(Pass& pass, const Tensor& d_y, bool& bias_done);
+  Tensor backward_to_input(Pass& pass, const BranchGradient& d_y, bool& bias_done);
   bool remakes_activation(const Pass& pass, const ResidualNorm* source) const;
 
   Options options_;
@@ -84,7 +85,7 @@ Tensor WholeFeedForward::activated(Pass& pass, const Tensor& x, bool keep_input)
 Tensor WholeFeedForward::forward(Pass& pass, const Tensor& x, ResidualNorm* source) {
   const Tensor active = activated(pass, x, source == nullptr);
   Tensor y = output_.forward(pass, active, !remakes_activation(pass, source));
-  dropout_.forward(pass, y);
+  if (!options_.dropout_in_norm) dropout_.forward(pass, y);
   return y;
 }
 
@@ -92,7 +93,7 @@ void WholeFeedForward::forward_again(Pass& pass, const Tensor& x) {
   pass.save(activated(pass, x, true));
 }
 
-Tensor WholeFeedForward::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
+Tensor WholeFeedForward::backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source) {
   if (remakes_activation(pass, source)) {
     const Tensor before = pass.pop();
     pass.save(before);
@@ -104,7 +105,7 @@ Tensor WholeFeedForward::backward(Pass& pass, const Tensor& d_y, ResidualNorm* s
   return input_.backward(pass, d_before, bias_done);
 }
 
-Tensor WholeFeedForward::backward_to_input(Pass& pass, const Tensor& d_y, bool& bias_done) {
+Tensor WholeFeedForward::backward_to_input(Pass& pass, const BranchGradient& d_y, bool& bias_done) {
   if (in_product())
     return output_.backward_gelu(pass, options_.activation, dropout_.backward(pass, d_y));
   const Tensor d_active = dropout_.backward_through(pass, d_y, output_);
@@ -137,9 +138,10 @@ class TiledFeedForward final : public FeedForward {
   TiledFeedForward(ParameterSet& parameters, const std::string& name, const Options& options);
 
   Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source) override;
-  Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) override;
+  Tensor backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source) override;
   void forward_again(Pass& pass, const Tensor& x) override { pass.save(x); }
   Tensor output_again(Pass& pass, const Tensor& x) override;
+  BranchEnd end() override { return {&dropout_, nullptr}; }
 
  private:
   /// A tile's columns of the hidden layer: rows (of each section) of the first weight, columns of
@@ -213,7 +215,7 @@ Tensor TiledFeedForward::forward(Pass& pass, const Tensor& x, ResidualNorm* sour
   }
   if (source == nullptr) pass.save(x);  // saved last, because all tiles read it
   Tensor y = RowSum(pass, std::move(terms)).wait();
-  dropout_.forward(pass, y);
+  if (!options_.dropout_in_norm) dropout_.forward(pass, y);
   return y;
 }
 
@@ -223,7 +225,7 @@ Tensor TiledFeedForward::output_again(Pass& pass, const Tensor& x) {
   return forward(pass, x, nullptr);
 }
 
-Tensor TiledFeedForward::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
+Tensor TiledFeedForward::backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source) {
   const bool again = options_.recompute == Recompute::full;
   std::array<Hidden, kMostTiles> kept;
   Tensor x = source ? Tensor() : pass.pop();

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "choir/nn/layers/linear.hpp"
 #include "choir/nn/pass.hpp"
 #include "choir/ops/norm.hpp"
 #include "kernels/norm/batch_norm.hpp"
@@ -27,6 +28,7 @@ ShardSpec shard_of(const ParameterSet& parameters, std::int64_t width,
 
 Tensor joined(Pass& pass, ResidualStream stream) {
   if (stream.delta.empty()) return std::move(stream.residual);
+  CHOIR_CHECK(stream.dropout == nullptr, "a sum without a norm has no dropout");
   const Tensor sum =
       stream.delta.sole_owner() ? stream.delta : pass.allocate(stream.delta.shape, "residual sum");
   ops::add(pass.stream(), stream.residual, stream.delta, sum);
@@ -57,20 +59,31 @@ ResidualNorm::Output ResidualNorm::forward(Pass& pass, const ResidualStream& str
   if (!stream.delta.empty()) out.sum = pass.allocate({rows, width_}, "residual");
   Tensor rstd = pass.allocate_statistic({rows}, "norm rstd");
   Tensor mean = has_mean() ? pass.allocate_statistic({rows}, "norm mean") : Tensor();
-  if (divided())
+  if (divided()) {
     forward_divided(pass, stream.residual, out, mean, rstd);
-  else
-    ops::norm_forward(pass.stream(), {.kind = options_.kind,
-                                      .residual = stream.residual,
-                                      .delta = stream.delta,
-                                      .weight = weight_->value,
-                                      .bias = bias_ ? bias_->value : TensorView{},
-                                      .sum = out.sum,
-                                      .out = out.normed,
-                                      .mean = mean,
-                                      .rstd = rstd,
-                                      .eps = options_.eps,
-                                      .offset = offset()});
+  } else {
+    const ops::NormForward call{.kind = options_.kind,
+                                .residual = stream.residual,
+                                .delta = stream.delta,
+                                .weight = weight_->value,
+                                .bias = bias_ ? bias_->value : TensorView{},
+                                .sum = out.sum,
+                                .out = out.normed,
+                                .mean = mean,
+                                .rstd = rstd,
+                                .eps = options_.eps,
+                                .offset = offset()};
+    std::optional<ops::Dropout> dropout;
+    if (stream.dropout) {
+      Tensor delta = stream.delta;
+      dropout = stream.dropout->whole_call(pass, delta, delta);
+      if (!dropout) stream.dropout->forward(pass, delta);
+    }
+    if (dropout)
+      ops::norm_forward(pass.stream(), call, *dropout);
+    else
+      ops::norm_forward(pass.stream(), call);
+  }
   if (stream.delta.empty()) out.sum = stream.residual;
   pass.save(out.sum);
   const Pass::Unsaved sum_alone(pass, !keep_statistics);
@@ -126,6 +139,11 @@ Tensor ResidualNorm::remake(Pass& pass) {
 }
 
 Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) {
+  return backward(pass, d_normed, std::move(d_sum), {}).d_sum;
+}
+
+ResidualNorm::Gradients ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum,
+                                               const BranchEnd& branch) {
   const Tensor mean = has_mean() ? pass.pop() : Tensor();
   const Tensor rstd = pass.pop();
   const Tensor sum = pass.pop();
@@ -138,7 +156,15 @@ Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) 
   // The kernel needs memory for the sums of the weight, frozen or not, and may omit those of the
   // bias.
   SideGradient d_weight(pass, weight_, SideGradient::Frozen::discarded), d_bias(pass, bias_);
-  const auto bytes = divided() ? ops::split_norm_workspace : ops::norm_workspace;
+  std::optional<ops::Dropout> dropout;
+  Tensor d_branch;
+  if (branch.dropout && (dropout = branch.dropout->whole_call(pass, d_sum, d_sum))) {
+    d_branch = pass.allocate(sum.shape, "dropout gradient");
+    dropout->out = d_branch;
+  }
+  const auto bytes = dropout     ? ops::dropped_norm_workspace
+                     : divided() ? ops::split_norm_workspace
+                                 : ops::norm_workspace;
   const Tensor workspace =
       pass.scratch(bytes(pass.stream(), sum.shape.rows(), width_), "norm gradient");
   const ops::NormBackward call{.kind = options_.kind,
@@ -153,13 +179,20 @@ Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) 
                                .d_bias = d_bias.view(),
                                .workspace = workspace,
                                .offset = offset()};
-  if (divided())
+  TensorView branch_bias;
+  if (dropout) {
+    if (branch.output) branch_bias = branch.output->early_bias(pass);
+    ops::norm_backward(pass.stream(), call,
+                       {.dropout = *dropout, .d_bias = branch_bias, .workspace = workspace});
+  } else if (divided()) {
     backward_divided(pass, call);
-  else
+  } else {
     ops::norm_backward(pass.stream(), call);
+  }
   d_weight.finish(pass);
   d_bias.finish(pass);
-  return d_sum;
+  if (!dropout) return {d_sum, d_sum};
+  return {std::move(d_sum), {std::move(d_branch), true, !branch_bias.empty()}};
 }
 
 ChannelNorm::ChannelNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,

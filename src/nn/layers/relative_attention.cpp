@@ -199,11 +199,11 @@ Tensor RelativeAttention::forward(Pass& pass, const Tensor& x, const Tensor& pos
   pass.save(out);
   if (pass.training()) pass.save(lse);
   Tensor y = output_.forward(pass, out);
-  dropout_.forward(pass, y);
+  if (!options_.dropout_in_norm) dropout_.forward(pass, y);
   return y;
 }
 
-Tensor RelativeAttention::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
+Tensor RelativeAttention::backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source) {
   const ops::AttentionProblem shape = problem(pass);
   const Tensor d_out = dropout_.backward_through(pass, d_y, output_);
   const Tensor lse = pass.pop();
@@ -215,39 +215,50 @@ Tensor RelativeAttention::backward(Pass& pass, const Tensor& d_y, ResidualNorm* 
   Tensor qkv = pass.pop();
   if (source) scores = position_scores(pass, shifted, projected, pass.sequence().tokens);
   const Tensor d_qkv = pass.allocate(qkv.shape, "qkv gradient");
-  Tensor d_bias =
-      pass.allocate({shape.batch, shape.heads, shape.queries, shape.keys}, "scores gradient");
+  // Rows of scores are whole packs where position_rows() has made them so.
+  const bool one_kernel =
+      ops::relative_backward_is_one(pass.stream(), shape) && scores.shape.back() % 8 == 0;
+  const Shape pairs{shape.batch, shape.heads, shape.queries, shape.keys};
+  Tensor d_bias = one_kernel ? Tensor() : pass.allocate(pairs, "scores gradient"), d_scores;
+  if (one_kernel) d_scores = pass.allocate(scores.shape, "gradient of scores of positions");
   {
     const Tensor workspace =
         pass.scratch(ops::attention_workspace(pass.stream(), shape, true), "attention workspace");
-    ops::attention_backward(pass.stream(), {.problem = shape,
-                                            .q = packed(qkv, 0, pass),
-                                            .k = packed(qkv, shape.heads, pass),
-                                            .v = packed(qkv, 2 * shape.heads, pass),
-                                            .out = packed(out, 0, pass),
-                                            .d_out = packed(d_out, 0, pass),
-                                            .log_sum_exp = lse,
-                                            .d_q = packed(d_qkv, 0, pass),
-                                            .d_k = packed(d_qkv, shape.heads, pass),
-                                            .d_v = packed(d_qkv, 2 * shape.heads, pass),
-                                            .workspace = workspace,
-                                            .bias = bias(scores, pass),
-                                            .d_bias = d_bias});
+    const ops::AttentionBackward call{.problem = shape,
+                                      .q = packed(qkv, 0, pass),
+                                      .k = packed(qkv, shape.heads, pass),
+                                      .v = packed(qkv, 2 * shape.heads, pass),
+                                      .out = packed(out, 0, pass),
+                                      .d_out = packed(d_out, 0, pass),
+                                      .log_sum_exp = lse,
+                                      .d_q = packed(d_qkv, 0, pass),
+                                      .d_k = packed(d_qkv, shape.heads, pass),
+                                      .d_v = packed(d_qkv, 2 * shape.heads, pass),
+                                      .workspace = workspace,
+                                      .bias = bias(scores, pass),
+                                      .d_bias = d_bias};
+    if (one_kernel)
+      ops::relative_attention_backward(pass.stream(), call, d_scores);
+    else
+      ops::attention_backward(pass.stream(), call);
   }
+  const Shape shape_of_scores = scores.shape;
   scores.reset();
   qkv.reset();
-  backward_positions(pass, std::move(d_bias), shifted, projected, positions, d_qkv);
+  if (!one_kernel) {
+    d_scores = pass.allocate(shape_of_scores, "gradient of scores of positions");
+    ops::unshift_scores(pass.stream(), d_bias, d_scores);
+    d_bias.reset();
+  }
+  backward_positions(pass, std::move(d_scores), shifted, projected, positions, d_qkv);
   if (source) pass.save(source->remake(pass));
   return qkv_.backward(pass, d_qkv);
 }
 
-void RelativeAttention::backward_positions(Pass& pass, Tensor d_bias, const Tensor& shifted,
+void RelativeAttention::backward_positions(Pass& pass, Tensor d_scores, const Tensor& shifted,
                                            const Tensor& projected, const Tensor& positions,
                                            const Tensor& d_qkv) {
-  const std::int64_t rows = pass.sequence().rows(), count = positions.shape[0];
-  Tensor d_scores = pass.allocate({options_.heads, rows, count}, "gradient of scores of positions");
-  ops::unshift_scores(pass.stream(), d_bias, d_scores);
-  d_bias.reset();
+  const std::int64_t rows = pass.sequence().rows();
   const Tensor d_shifted = pass.allocate(shifted.shape, "shifted queries gradient");
   const bool trained = position_->trainable;
   const Tensor d_projected =

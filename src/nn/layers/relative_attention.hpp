@@ -21,7 +21,8 @@ class RelativeAttention {
     std::int64_t width = 0;  ///< C
     std::int64_t heads = 0;  ///< H, divides width
     ops::AttentionContext context{};
-    double dropout = 0;  ///< on the output; attention weights are never dropped
+    double dropout = 0;            ///< on the output; attention weights are never dropped
+    bool dropout_in_norm = false;  ///< as in FeedForward::Options
     double init_std = 0.02;
     ops::AttentionImplementation implementation = ops::AttentionImplementation::automatic;
   };
@@ -41,7 +42,9 @@ class RelativeAttention {
   /// not read.
   Tensor forward(Pass& pass, const Tensor& x, const Tensor& positions,
                  ResidualNorm* source = nullptr);
-  Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source = nullptr);
+  Tensor backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source = nullptr);
+  /// The last steps, for the norm behind the branch.
+  BranchEnd end() { return {&dropout_, &output_}; }
 
   /// Creates the tracks of keys and values, and W r of all distances, for streams in chunks of at
   /// most `chunk` frames that see `left` frames (whole chunks) before them. `positions` [>= left +
@@ -72,9 +75,9 @@ class RelativeAttention {
   /// everything.
   Tensor position_scores(Pass& pass, const Tensor& shifted, const Tensor& projected,
                          std::int64_t keys, std::int64_t first = 0) const;
-  /// Propagates the gradient of the bias to the queries in d_qkv, u, v and W.
-  void backward_positions(Pass& pass, Tensor d_bias, const Tensor& shifted, const Tensor& projected,
-                          const Tensor& positions, const Tensor& d_qkv);
+  /// Propagates the gradient of the scores of positions to the queries in d_qkv, u, v and W.
+  void backward_positions(Pass& pass, Tensor d_scores, const Tensor& shifted,
+                          const Tensor& projected, const Tensor& positions, const Tensor& d_qkv);
   static void position_gradient(Pass& pass, void* self, const Tensor& positions,
                                 const Tensor& d_projected);
 

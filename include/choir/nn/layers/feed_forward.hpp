@@ -34,7 +34,9 @@ class FeedForward {
     double dropout = 0;  ///< on the output
     double input_init_std = 0.02, output_init_std = 0.02;
     double factor = 1;  ///< factor of the output after dropout (0.5: half a residual step)
-    int tiles = 1;      ///< number of tiles; divides the hidden width of a rank
+    /// True: the norm behind the branch applies dropout and factor (end()), and forward() does not.
+    bool dropout_in_norm = false;
+    int tiles = 1;  ///< number of tiles; divides the hidden width of a rank
     Recompute recompute = Recompute::none;
     Lora lora{};  ///< adapters of gate (if there is one), up and down; only with one tile
   };
@@ -49,7 +51,10 @@ class FeedForward {
   /// recomputed without a product, the result of the activation. The pass acquires the buckets of
   /// tiles.
   virtual Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source = nullptr) = 0;
-  virtual Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source = nullptr) = 0;
+  virtual Tensor backward(Pass& pass, const BranchGradient& d_y,
+                          ResidualNorm* source = nullptr) = 0;
+  /// The last steps, for the norm behind the branch.
+  virtual BranchEnd end() = 0;
   /// A forward whose result is already known: saves the same tensors for backward. With tiles it
   /// saves only x, because backward runs the tiles again one by one.
   virtual void forward_again(Pass& pass, const Tensor& x) = 0;

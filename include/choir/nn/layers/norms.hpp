@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "choir/nn/layers/dropout.hpp"
 #include "choir/nn/parameter_set.hpp"
 #include "choir/nn/pass.hpp"
 #include "choir/ops/norm.hpp"
@@ -17,6 +18,7 @@ namespace choir {
 struct ResidualStream {
   Tensor residual;
   Tensor delta;
+  const Dropout* dropout = nullptr;  ///< not yet applied to delta, if not nullptr
 };
 
 /// The sum of the two parts, as a norm would compute it.
@@ -58,6 +60,13 @@ class ResidualNorm {
   /// Returns d_sum + the gradient through the norm: the gradient of both residual and delta. An
   /// empty d_sum counts as zero; move it in, so that it can be updated in place.
   Tensor backward(Pass& pass, const Tensor& d_normed, Tensor d_sum);
+  /// The same, and the gradient of the branch that ends in this norm: on a GPU before its dropout,
+  /// with that of its last bias.
+  struct Gradients {
+    Tensor d_sum;
+    BranchGradient d_branch;
+  };
+  Gradients backward(Pass& pass, const Tensor& d_normed, Tensor d_sum, const BranchEnd& branch);
 
  private:
   double offset() const { return options_.one_plus_weight ? 1 : 0; }
