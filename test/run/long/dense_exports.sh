@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Exports of every family of dense models as others read them: transformers and llama.cpp compute the
-# same from the folder and from the GGUF. Tokenizers of three kinds (SentencePiece with byte fallback,
-# Gemma's tokenizer.json, GPT-NeoX's) give 10,000 random strings the ids that their own programs give.
-# PYTHON=... names a Python with transformers and torch, xllamacpp, tokenizers and sentencepiece; what
-# is missing is skipped.
+# same from the folder and from the GGUF, and PEFT from adapters. Tokenizers of three kinds (SentencePiece
+# with byte fallback, Gemma's tokenizer.json, GPT-NeoX's) give 10,000 random strings the ids that their
+# own programs give.
+# PYTHON=... names a Python with transformers and torch, peft, xllamacpp, tokenizers and sentencepiece;
+# what is missing is skipped.
 . "$(dirname "$0")/../lib/common.sh"
 . "$(dirname "$0")/../lib/dense_models.sh"
 limit=600
@@ -59,4 +60,21 @@ for model in $dense_models; do
   if has "$model as llama.cpp reads it" "xllamacpp, numpy"; then
     check "... which computes the same" "$python" "$oracle" llama "$model.gguf" "$model.npy" $ids $most
   fi
+done
+
+# Adapters of q and v, and of up, are one module each of these families; PEFT has them apart and merged.
+head -c 4000 /dev/zero | tr '\0' '\7' | sed 's/\x07\x07\x07\x07/\x03\x00\x11\x00/g' >tokens.bin
+for model in gpt_neox phi3; do
+  for more in 'model.lora.targets=["q","v","up","down"]' model.lora.rank_stabilised=true; do
+    rm -rf lora lora.peft lora.merged
+    run 1 train $model.run/deck.json run.dir=lora checkpoint.init_from=$model.run 'data.train=["tokens.bin"]' model.lora.rank=2 "$more" \
+      train.max_steps=2 train.grad_accum=0 train.global_batch_size=2 device=cpu optimizer.learning_rate=1e-2
+    expect "adapters on $model, $more" 0 "warm start from"
+    run 1 generate lora --ids $ids --logits lora.npy
+    run 1 export lora --format peft --out lora.peft
+    run 1 export lora --format hf --merge --out lora.merged
+    if has "$model with adapters as PEFT reads it" "peft, transformers, torch, numpy"; then
+      check "... and PEFT computes the same, apart and merged" "$python" "$oracle" peft $model.hf lora.peft lora.merged lora.npy $ids 1e-4
+    fi
+  done
 done
