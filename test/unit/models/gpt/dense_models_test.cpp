@@ -370,6 +370,17 @@ TEST(DenseModels, AnglesOfLocalLayersNeedNoScaling) {
   const GptConfig c = model_from_hf(plain, "gemma3", false).config;
   EXPECT_TRUE(check_model(c).empty());
   EXPECT_TRUE(c.kind_of(0).local);
+  // Without windowed layers there are none of these angles.
+  const std::string full = R"("full_attention")";
+  std::string types = full;
+  for (int layer = 1; layer < 6; ++layer) types += ", " + full;
+  const std::string no_windows =
+      std::string(scaled).replace(at, key.size(), R"("layer_types": [)" + types + "]");
+  const GptConfig bare = model_from_hf(no_windows, "gemma3", false).config;
+  EXPECT_TRUE(check_model(bare).empty());
+  EXPECT_EQ(bare.rope_local_theta, 0);
+  const std::string out = hf_config(bare, "float32", "");
+  EXPECT_EQ(hf_config(model_from_hf(out, "gemma3", false).config, "float32", ""), out);
 }
 
 // Rows of at most the original length have the short factors, if the run has no longer ones. A
@@ -489,6 +500,8 @@ TEST(DenseModels, WhatOtherProgramsComputeOtherwiseIsRefusedByName) {
            {"gemma", true, "tied", [](GptConfig& c) { c.tied = false; }},
            {"gemma2", true, "window_skip_interval",
             [](GptConfig& c) { c.window_skip_interval = 3; }},
+           {"gemma2", true, "attention_softcap", [](GptConfig& c) { c.attention_softcap = 0; }},
+           {"gemma2", true, "logit_softcap", [](GptConfig& c) { c.logit_softcap = 0; }},
            {"gemma3", false, "attention_softcap", [](GptConfig& c) { c.attention_softcap = 5; }},
            {"gemma3", false, "rope_scaling_layers",
             [](GptConfig& c) { c.rope_scaling_layers = ScaledLayers::all; }},
@@ -534,6 +547,7 @@ TEST(DenseModels, WhatOtherProgramsComputeOtherwiseIsRefusedByName) {
   for (const auto& [type, more, word] : std::vector<std::array<std::string, 3>>{
            {"gemma", R"("hidden_act": "silu")", "hidden_act"},
            {"gemma", R"("attention_bias": true)", "attention_bias"},
+           {"gemma2", R"("hidden_activation": "gelu")", "hidden_activation"},
            {"gemma2", R"("use_bidirectional_attention": true)", "use_bidirectional_attention"},
            {"gemma2", R"("query_pre_attn_scalar": 0)", "query_pre_attn_scalar"},
            {"gemma2", R"("attn_logit_softcapping": -1)", "attn_logit_softcapping"},
