@@ -96,7 +96,7 @@ for model in gpt_neox phi3; do
     device=cpu optimizer.learning_rate=1e-2
   expect "adapters on $model" 0 "warm start from $model.run"
   run 2 export $model.lora --format peft --out $model.peft
-  expect "... exported" 0 "format=peft"
+  expect "... exported" 0 "format=peft" "stacked: " "rank_pattern"
   run 2 import $model --adapter $model.peft --out $model.again
   expect "... and imported" 0 "largest_share="
   check "... the same adapters" same_adapters $model.lora $model.again

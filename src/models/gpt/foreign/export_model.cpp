@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <unordered_set>
 
 #include "src/comm/agreement.hpp"
@@ -144,6 +145,17 @@ class Export {
   void take_factors() {
     factors_ = factor_parts(there_, parameters_, dialect_, all_fused_modules());
     parts_.clear();
+    std::set<std::string> stacked;
+    for (const FactorPart& factor : factors_) {
+      const std::string module = factor.name.substr(0, factor.name.rfind(".lora_"));
+      if (!factor.is_b && factor.whole != factor.shape)
+        stacked.insert(module.substr(module.rfind('.') + 1));
+    }
+    if (!stacked.empty())
+      report_.notes.push_back(
+          fmt::format("stacked: {}, whose rank and alpha are in rank_pattern and alpha_pattern; a "
+                      "program that ignores these keys computes something else",
+                      join({stacked.begin(), stacked.end()}, ", ")));
   }
 
   /// Refuses features that the format does not have.

@@ -243,6 +243,7 @@ class Import {
       lacking_ = require_fit(adapter_, factors_, request_.allow_missing, request_.allow_unused);
     }
     if (world_.rank() != 0) return;
+    if (adapter_.weights) require_empty_sections(adapter_, factors_);
     read_tokenizer();
     require_free_folder(request_.out);
   }

@@ -168,6 +168,13 @@ bool is_zero(const std::byte* data, DType dtype, std::int64_t count) {
   return true;
 }
 
+[[noreturn]] void refuse_whole(const TensorReader& from, const std::string& name) {
+  throw StorageError(
+      fmt::format("'{}' adapts a module as a whole: {} has values beside the blocks of its parts",
+                  from.path(), name),
+      "it was trained after its blocks were stacked; merge it into its model with PEFT");
+}
+
 /// Adds the sections that a stack has adapters of: those whose rows of A are not zero.
 void add_stacked(const TensorReader& weights, const TensorEntry& a, std::int64_t rank,
                  const FusedModule& fused, std::set<std::string>& found) {
@@ -282,12 +289,23 @@ void read_factor_rows(const TensorReader& from, const std::string& name, const F
       std::memcpy(own + static_cast<std::size_t>(i) * bytes, block, bytes);
       std::memset(block, 0, bytes);
     }
-    if (wide != columns && !is_zero(read, to.dtype, rows * wide))
-      throw StorageError(
-          fmt::format("'{}' adapts {} as a whole: its rows have values beside the block of {}",
-                      from.path(), name, part.own),
-          "it was trained after its blocks were stacked; merge it into its model with PEFT");
+    if (wide != columns && !is_zero(read, to.dtype, rows * wide)) refuse_whole(from, name);
     at += rows;
+  }
+}
+
+void require_empty_sections(const PeftAdapter& adapter, const std::vector<FactorPart>& parts) {
+  std::vector<double> values;
+  for (const FactorPart& part : parts) {
+    const TensorEntry* entry = adapter.find(part);
+    if (!part.own.empty() || !part.is_b || entry == nullptr) continue;
+    for (std::int64_t row = 0; row < part.shape[0]; row += part.adjacent(row)) {
+      const std::int64_t count = part.adjacent(row) * part.whole[1];
+      values.resize(static_cast<std::size_t>(count));
+      adapter.weights->read(entry->name, part.there(row), count, values.data(), DType::f64);
+      if (!is_zero(reinterpret_cast<const std::byte*>(values.data()), DType::f64, count))
+        refuse_whole(*adapter.weights, entry->name);
+    }
   }
 }
 

@@ -83,6 +83,9 @@ std::vector<const FactorPart*> require_fit(const PeftAdapter& adapter,
                                            const std::vector<FactorPart>& parts, bool allow_missing,
                                            bool allow_unused);
 
+/// Local. StorageError if a stacked B changes rows of a section that has no adapter.
+void require_empty_sections(const PeftAdapter& adapter, const std::vector<FactorPart>& parts);
+
 /// adapter_config.json for parts of which all fused modules are stacked.
 std::string peft_config(const Lora& lora, const std::vector<FactorPart>& parts, Dialect dialect);
 

@@ -218,6 +218,30 @@ TEST(Peft, AStackThatWasTrainedAsOneIsRefused) {
   EXPECT_EQ(refused, 2 * 2) << "B of gate and up in both layers";
 }
 
+// Rows of k, which has no adapter here, are not read with those of q and v.
+TEST(Peft, AStackThatChangesASectionWithoutAnAdapterIsRefused) {
+  for (const bool damaged : {false, true}) {
+    Adapted run("gpt_neox", {"q", "v"}, false);
+    std::vector<double> ones;
+    for (FactorPart& part : run.parts)
+      if (damaged && part.own.empty() && part.is_b) {
+        part.own = "k";
+        ones.assign(static_cast<std::size_t>(part.shape.count()), 0);
+        ones.back() = 1e-30;
+      }
+    if (damaged) run.values["k"] = ones;
+    const test::ScratchFolder folder;
+    run.write(folder.path());
+    const PeftAdapter adapter = open_peft(folder.path(), false);
+    const auto parts =
+        factor_parts(run.model.config, run.parameters, run.model.dialect, adapter.stacked);
+    if (damaged)
+      EXPECT_THROW(require_empty_sections(adapter, parts), StorageError);
+    else
+      EXPECT_NO_THROW(require_empty_sections(adapter, parts));
+  }
+}
+
 TEST(Peft, OtherRanksOfModulesAreRefused) {
   const Adapted run("phi3", {"q", "v"}, false);
   const test::ScratchFolder folder;
