@@ -6,6 +6,8 @@
 . "$(dirname "$0")/lib/dense_models.sh"
 
 parameters() { tensors "$1" | grep '^parameters/'; }
+adapters() { parameters "$1" | grep adapter; }
+same_adapters() { same "adapters $1" "adapters $2"; }
 same_parameters() { same "parameters $1" "parameters $2"; }
 
 for model in $dense_models; do
@@ -87,21 +89,26 @@ adapt 2 adapted.2 parallel.context=2 parallel.zero=1
 expect "... on two ranks of a context" 0 "warm start from gemma3.run"
 check "... with the same losses" close_losses adapted.1 adapted.2 1e-5
 
-# Adapters of PEFT: one of q, k and v together is read in the order of rows that the model has.
-adapt_neox() {
-  run 1 train gpt_neox.run/deck.json run.dir=neox.lora checkpoint.init_from=gpt_neox.run 'data.train=["tokens.bin"]' \
-    model.lora.rank=2 'model.lora.targets=["o","up","down"]' train.max_steps=2 train.grad_accum=0 train.global_batch_size=2 device=cpu \
-    optimizer.learning_rate=1e-2 "$@"
-}
-adapt_neox
-expect "adapters on GPT-NeoX" 0 "warm start from gpt_neox.run"
-run 1 export neox.lora --format peft --out neox.peft
-expect "... exported" 0 "format=peft"
-run 1 import gpt_neox --adapter neox.peft --out neox.again
-expect "... and imported" 0 "largest_share="
-run 1 generate neox.lora --ids $ids --logits a.npy
-run 1 generate neox.again --ids $ids --logits b.npy
-check "... with the same logits" differ_by_at_most a.npy b.npy 1e-6
+# Adapters of targets that are one module of PEFT, query_key_value, qkv_proj or gate_up_proj, are stacked there.
+for model in gpt_neox phi3; do
+  run 1 train $model.run/deck.json run.dir=$model.lora checkpoint.init_from=$model.run 'data.train=["tokens.bin"]' \
+    model.lora.rank=2 'model.lora.targets=["q","v","up","down"]' train.max_steps=2 train.grad_accum=0 train.global_batch_size=2 \
+    device=cpu optimizer.learning_rate=1e-2
+  expect "adapters on $model" 0 "warm start from $model.run"
+  run 2 export $model.lora --format peft --out $model.peft
+  expect "... exported" 0 "format=peft" "stacked: " "rank_pattern"
+  run 2 import $model --adapter $model.peft --out $model.again
+  expect "... and imported" 0 "largest_share="
+  check "... the same adapters" same_adapters $model.lora $model.again
+  run 1 export $model.lora --format hf --merge --out $model.merged
+  run 1 import $model.merged --out $model.one
+  run 1 generate $model.lora --ids $ids --logits a.npy
+  run 1 generate $model.one --ids $ids --logits b.npy
+  check "... with the logits of the merged model" differ_by_at_most a.npy b.npy 1e-5
+done
+sed -i 's/"query_key_value": 6/"query_key_value": 4/' gpt_neox.peft/adapter_config.json
+run 1 import gpt_neox --adapter gpt_neox.peft --out no
+expect "another rank of one module" 2 'rank_pattern = {"query_key_value":4}'
 
 # A configuration that is not supported is refused, and the message names its key.
 refuse() {  # refuse NAME MODEL SED WORD: a description that is changed

@@ -3,6 +3,7 @@
 # pass through every pair of formats, and through training.
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/golden_models.sh"
+. "$(dirname "$0")/lib/dense_models.sh"
 
 gguf() { perl "$root/test/run/lib/tiny_gguf.pl" "$@"; }
 # json FILE EXPRESSION: prints a value of the JSON $j, with the keys of objects in order.
@@ -158,6 +159,77 @@ else
         "$python" compare.py J.out/chat_template.jinja many.jsonl shown
     done
   done
+fi
+
+# --- the tokens of each family of dense models: through all formats, and after training in its template
+# letters FIRST TOKEN...: a tokenizer.json of 64 entries, with these control tokens from the id FIRST on.
+letters() {
+  perl -e 'my ($first, @special) = @ARGV; my @letters = ("\\u010a", "\\u0120", "a" .. "z", split(//, "<|>_.?"), 0 .. 9, "A" .. "Z");
+    my @all = map { my $at = $_ - $first; $at >= 0 && $at < @special ? $special[$at] : shift @letters } 0 .. 62;
+    my $vocab = join ", ", map { "\"$all[$_]\": $_" } 0 .. 62;
+    my $flags = join "", map { ", \"$_\": false" } qw(single_word lstrip rstrip normalized);
+    my $added = join ", ", map { "{\"id\": " . ($first + $_) . ", \"content\": \"$special[$_]\"$flags, \"special\": true}" } 0 .. $#special;
+    my $bytes = q("type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true);
+    print qq({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [$added], "normalizer": null,
+      "pre_tokenizer": {$bytes}, "post_processor": null, "decoder": {$bytes}, "model": {"type": "BPE", "dropout": null,
+      "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+      "byte_fallback": false, "ignore_merges": false, "vocab": {$vocab, "hi": 63}, "merges": ["h i"]}}\n);' "$@"
+}
+for i in 0 1; do echo '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]}'; done >short.jsonl
+# family MODEL TEMPLATE BOS EOS PAD ENDS FIRST TOKEN...: ids of tokens, of which the list ENDS ends generation, and the
+# control tokens from the id FIRST on. The first of them ends a turn.
+family() {
+  local model=$1 chat=$2 bos=$3 eos=$4 pad=$5 ends=$6 first=$7 end=$8
+  shift 7
+  rm -rf F.* && dense_model "$model" && mv "$model" F.in
+  letters "$first" "$@" >F.in/tokenizer.json
+  perl -MJSON::PP -e 'my ($folder, $bos, $eos, $pad, $ends, $first, @tokens) = @ARGV;
+    my $json = JSON::PP->new->canonical->pretty;
+    my %id = (bos => $bos, eos => $eos, pad => $pad);
+    my @ends = map { 0 + $_ } split /,/, $ends;
+    my $put = sub { open my $out, ">", "$folder/$_[0].json" or die; print $out $json->encode($_[1]) };
+    my $config = do { local $/; open my $in, "<", "$folder/config.json" or die; $json->decode(<$in>) };
+    my %ids = map { ("${_}_token_id" => 0 + $id{$_}) } keys %id;
+    $put->("config", {%$config, %ids});
+    $put->("generation_config", {%ids, eos_token_id => @ends > 1 ? \@ends : $ends[0]});
+    $put->("tokenizer_config", {tokenizer_class => "PreTrainedTokenizerFast", clean_up_tokenization_spaces => JSON::PP::false,
+      map { ("${_}_token" => $tokens[$id{$_} - $first]) } keys %id});' F.in "$bos" "$eos" "$pad" "$ends" "$first" "$@"
+  printf '%s' "{% for m in messages %}{{ m['content'] + '$end' }}{% endfor %}" >F.in/chat_template.jinja
+  run 1 import F.in --out F.run
+  expect "$model, $chat" 0 "F.run"
+  run 1 export F.run --format hf --out F.hf
+  run 1 export F.run --format gguf --out F.gguf --name tiny
+  run 1 import F.gguf --out F.g
+  run 1 export F.g --format hf --out F.ghf
+  expect "... through llama.cpp's file" 0 "F.ghf/model.safetensors"
+  settings F.in >wanted
+  for folder in F.hf F.ghf; do
+    settings $folder >found
+    check "... $folder has its tokens, ends and template" eval 'test -s wanted && cmp wanted found'
+  done
+  run 1 export F.g --format gguf --out F.again.gguf --name tiny
+  check "... and the file has the same keys twice" equal "kept F.gguf" "kept F.again.gguf"
+  check "... llama.cpp stops at each end" equal "keys F.gguf | sed -nE 's/^tokenizer.ggml.eo[mst]_token_id=//p' | sort -n" \
+    "tr , '\n' <<<$ends | sort -n"
+  run 0 prepare chat short.jsonl --tokenizer F.in/tokenizer.json --template "$chat" --out F.chat
+  run 1 train F.run/deck.json checkpoint.init_from=F.run run.dir=F.tuned 'data.train=["F.chat"]' \
+    train.max_steps=1 train.micro_batch_size=1 train.grad_accum=0 train.global_batch_size=1 device=cpu
+  expect "... trained on conversations" 0 "step=1"
+  run 1 export F.tuned --format hf --out F.out
+  expect "... in the family's template" 0 "chat template: $chat, in which the run was trained"
+  check "... whose turns end generation, as the other ends do" is F.out/generation_config.json \
+    'join ",", ref $j->{eos_token_id} ? @{$j->{eos_token_id}} : $j->{eos_token_id}' \
+    "$(tr , '\n' <<<"$first,$ends" | awk '!seen[$0]++' | paste -sd ,)"
+  check "... and are the tokenizer's" is F.out/tokenizer_config.json '$j->{eos_token}' "$end"
+}
+family gemma gemma 3 2 1 2,0 0 '<end_of_turn>' '<pad>' '<eos>' '<bos>' '<start_of_turn>'
+family phi3_long phi3 50 51 51 51,52,48 48 '<|end|>' '<unk>' '<s>' '<|endoftext|>' '<|assistant|>' '<|system|>' '<|user|>'
+family olmo2 olmo2 50 50 51 50 50 '<|endoftext|>' '<|pad|>'
+if exhaustive; then
+  family gemma3 gemma 3 2 1 2,0 0 '<end_of_turn>' '<pad>' '<eos>' '<bos>' '<start_of_turn>'
+  family phi3_long phi4 49 48 50 48 48 '<|im_end|>' '<|endoftext|>' '<|dummy_85|>' '<|im_start|>' '<|im_sep|>'
+  family phi3_long phi4_mini 49 49 49 48,49 48 '<|end|>' '<|endoftext|>' '<|assistant|>' '<|user|>' '<|system|>' '<|tool|>' '<|/tool|>'
+  family granite granite 0 0 0 0 0 '<|end_of_text|>' '<|start_of_role|>' '<|end_of_role|>' '<|tool_call|>'
 fi
 
 # --- files without names for these things say what they leave out, and types what they cannot hold

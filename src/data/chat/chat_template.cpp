@@ -120,6 +120,7 @@ std::vector<std::string> controls_of(ChatTemplate chat) {
     case ChatTemplate::gemma:
       return {"<bos>", "<start_of_turn>", "<end_of_turn>"};
     case ChatTemplate::phi3:
+    case ChatTemplate::phi4_mini:
       return {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"};
     case ChatTemplate::phi4:
       return {"<|im_start|>", "<|im_sep|>", "<|im_end|>"};
@@ -282,12 +283,12 @@ struct Named {
   const char* name;
 };
 constexpr std::array kNames{
-    Named{ChatTemplate::plain, "plain"},     Named{ChatTemplate::llama2, "llama2"},
-    Named{ChatTemplate::llama3, "llama3"},   Named{ChatTemplate::chatml, "chatml"},
-    Named{ChatTemplate::mistral, "mistral"}, Named{ChatTemplate::gemma, "gemma"},
-    Named{ChatTemplate::phi3, "phi3"},       Named{ChatTemplate::phi4, "phi4"},
-    Named{ChatTemplate::olmo2, "olmo2"},     Named{ChatTemplate::granite, "granite"},
-    Named{ChatTemplate::own, "own"}};
+    Named{ChatTemplate::plain, "plain"},         Named{ChatTemplate::llama2, "llama2"},
+    Named{ChatTemplate::llama3, "llama3"},       Named{ChatTemplate::chatml, "chatml"},
+    Named{ChatTemplate::mistral, "mistral"},     Named{ChatTemplate::gemma, "gemma"},
+    Named{ChatTemplate::phi3, "phi3"},           Named{ChatTemplate::phi4, "phi4"},
+    Named{ChatTemplate::phi4_mini, "phi4_mini"}, Named{ChatTemplate::olmo2, "olmo2"},
+    Named{ChatTemplate::granite, "granite"},     Named{ChatTemplate::own, "own"}};
 
 std::int32_t need(const ChatTokenizer& tokenizer, ChatTemplate chat, const char* token) {
   const auto id = tokenizer.control(token);
@@ -324,8 +325,8 @@ class Renderer {
  private:
   static bool has_system_turns(ChatTemplate chat) {
     using enum ChatTemplate;
-    return chat == llama3 || chat == chatml || chat == phi3 || chat == phi4 || chat == olmo2 ||
-           chat == granite;
+    return chat == llama3 || chat == chatml || chat == phi3 || chat == phi4 || chat == phi4_mini ||
+           chat == olmo2 || chat == granite;
   }
   /// A line break that belongs to no turn; OLMo's ends the texts of other turns than answers.
   static bool breaks_line_behind(ChatTemplate chat, const Turn& turn, bool last) {
@@ -384,6 +385,9 @@ class Renderer {
     } else if (options_.chat == ChatTemplate::phi3) {
       control("<|" + role + "|>");
       text("\n" + std::string(behind));
+    } else if (options_.chat == ChatTemplate::phi4_mini) {
+      control("<|" + role + "|>");
+      text(behind);
     } else if (options_.chat == ChatTemplate::olmo2) {
       text("<|" + role + "|>\n" + std::string(behind));
     } else if (options_.chat == ChatTemplate::phi4 || options_.chat == ChatTemplate::granite) {
@@ -407,6 +411,7 @@ class Renderer {
       case ChatTemplate::gemma:
       case ChatTemplate::phi3:
       case ChatTemplate::phi4:
+      case ChatTemplate::phi4_mini:
       case ChatTemplate::granite:
         header(turn.role, answer ? std::string_view() : std::string_view(said));
         if (answer) text(said, counted);
@@ -474,7 +479,9 @@ std::optional<ChatTemplate> template_written_by(std::string_view jinja) {
     if (has(mark)) return chat;
   // Phi-4-mini has the tokens of Phi-3 without the line breaks, and Zephyr the marks of OLMo with
   // another end of the user's turns and without a token in front.
-  const bool breaks = has("|>\\n") || has("|>\n") || has("|>' + '\\n'");
+  if (has("message['role'] + '|>' + message['content'] + '<|end|>'"))
+    return ChatTemplate::phi4_mini;
+  const bool breaks = has("|>\\n") || has("|>\n") || has("|>' + '\\n'") || has("|>' + '\n'");
   if (has("<|assistant|>") && has("<|end|>") && breaks) return ChatTemplate::phi3;
   const bool begins = has("bos_token") || has("{{ '<|endoftext|>' }}");
   if (has("<|assistant|>") && !has("<|end|>") && begins && breaks) return ChatTemplate::olmo2;
@@ -492,7 +499,8 @@ ChatTemplate guess_template(const ChatTokenizer& tokenizer) {
   if (has("[INST]") && has("[/INST]")) return ChatTemplate::mistral;
   if (has("<start_of_turn>") && has("<end_of_turn>")) return ChatTemplate::gemma;
   if (has("<|start_of_role|>") && has("<|end_of_role|>")) return ChatTemplate::granite;
-  if (has("<|assistant|>") && has("<|end|>")) return ChatTemplate::phi3;
+  if (has("<|assistant|>") && has("<|end|>"))
+    return has("<|/tool|>") ? ChatTemplate::phi4_mini : ChatTemplate::phi3;
   for (const char* end : kPlainEnds)
     if (has(end)) return ChatTemplate::plain;
   throw DataError("the control tokens of this tokenizer match no known template",
@@ -504,7 +512,8 @@ std::int32_t end_of_turn(ChatTemplate chat, const ChatTokenizer& tokenizer) {
     return need(tokenizer, chat, "<|im_end|>");
   if (chat == ChatTemplate::llama3) return need(tokenizer, chat, "<|eot_id|>");
   if (chat == ChatTemplate::gemma) return need(tokenizer, chat, "<end_of_turn>");
-  if (chat == ChatTemplate::phi3) return need(tokenizer, chat, "<|end|>");
+  if (chat == ChatTemplate::phi3 || chat == ChatTemplate::phi4_mini)
+    return need(tokenizer, chat, "<|end|>");
   if (chat == ChatTemplate::olmo2) return need(tokenizer, chat, "<|endoftext|>");
   if (chat == ChatTemplate::granite) return need(tokenizer, chat, "<|end_of_text|>");
   if (chat == ChatTemplate::plain)

@@ -54,12 +54,14 @@ enum class ChatTemplate {
   gemma,
   phi3,
   phi4,
+  phi4_mini,
   olmo2,
   granite,
   own
 };
 inline constexpr const char* kChatTemplates =
-    "plain, llama2, llama3, chatml (qwen), mistral, gemma, phi3, phi4, olmo2 or granite";
+    "plain, llama2, llama3, chatml (qwen), mistral, gemma, phi3, phi4, phi4_mini, olmo2 or "
+    "granite";
 /// A name of kChatTemplates (also "qwen"), or "own"; DeckError for another name.
 ChatTemplate chat_template_of(std::string_view name);
 std::string_view name_of(ChatTemplate chat);

@@ -134,6 +134,8 @@ std::string jinja_program(ChatTemplate chat, const ChatTokenizer& tokenizer,
                                options.system);
     case ChatTemplate::phi3:
       return with_system_turns("", "<|", "|>\n", "message['content']", end + "\n", options.system);
+    case ChatTemplate::phi4_mini:
+      return with_system_turns("", "<|", "|>", "message['content']", end, options.system);
     case ChatTemplate::phi4:
       return with_system_turns("", "<|im_start|>", "<|im_sep|>", "message['content']", end,
                                options.system);

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Exports of every family of dense models as others read them: transformers and llama.cpp compute the
-# same from the folder and from the GGUF. Tokenizers of three kinds (SentencePiece with byte fallback,
-# Gemma's tokenizer.json, GPT-NeoX's) give 10,000 random strings the ids that their own programs give.
-# PYTHON=... names a Python with transformers and torch, xllamacpp, tokenizers and sentencepiece; what
-# is missing is skipped.
+# same from the folder and from the GGUF, and PEFT from adapters. Tokenizers of three kinds (SentencePiece
+# with byte fallback, Gemma's tokenizer.json, GPT-NeoX's) give 10,000 random strings the ids that their
+# own programs give. Imports of 97 models of transformers with odd but legal settings have its logits,
+# and so have their exports, or the settings are refused by name.
+# PYTHON=... names a Python with transformers and torch, peft, xllamacpp, tokenizers and sentencepiece;
+# what is missing is skipped.
 . "$(dirname "$0")/../lib/common.sh"
 . "$(dirname "$0")/../lib/dense_models.sh"
 limit=600
@@ -60,3 +62,48 @@ for model in $dense_models; do
     check "... which computes the same" "$python" "$oracle" llama "$model.gguf" "$model.npy" $ids $most
   fi
 done
+
+# Adapters of q and v, and of up, are one module each of these families; PEFT has them apart and merged.
+head -c 4000 /dev/zero | tr '\0' '\7' | sed 's/\x07\x07\x07\x07/\x03\x00\x11\x00/g' >tokens.bin
+for model in gpt_neox phi3; do
+  for more in 'model.lora.targets=["q","v","up","down"]' model.lora.rank_stabilised=true; do
+    rm -rf lora lora.peft lora.merged
+    run 1 train $model.run/deck.json run.dir=lora checkpoint.init_from=$model.run 'data.train=["tokens.bin"]' model.lora.rank=2 "$more" \
+      train.max_steps=2 train.grad_accum=0 train.global_batch_size=2 device=cpu optimizer.learning_rate=1e-2
+    expect "adapters on $model, $more" 0 "warm start from"
+    run 1 generate lora --ids $ids --logits lora.npy
+    run 1 export lora --format peft --out lora.peft
+    run 1 export lora --format hf --merge --out lora.merged
+    if has "$model with adapters as PEFT reads it" "peft, transformers, torch, numpy"; then
+      check "... and PEFT computes the same, apart and merged" "$python" "$oracle" peft $model.hf lora.peft lora.merged lora.npy $ids 1e-4
+    fi
+  done
+done
+
+# Odd but legal settings. transformers computes norms, softmax and angles in f32 also for models in f64.
+declare -A refused=([gemma.5]="attention_bias = true" [gemma.10]="only linear, llama3 and yarn scaling" [gemma2.12]="layer_types = "
+  [gemma2.15]="attention_bias = true" [gemma2.17]='hidden_activation = "gelu"' [gemma2.18]="use_bidirectional_attention = true"
+  [gemma3_text.12]="scaling of the angles of local layers" [granite.1]="attention_bias = true" [granite.2]="mlp_bias = true"
+  [granite.8]='hidden_act = "gelu"' [olmo2.3]="attention_bias = true" [gpt_neox.4]="attention_bias = false"
+  [phi3.11]='hidden_act = "gelu"' [phi3.12]="attention_bias = true")
+if has "odd settings" "transformers, torch, numpy, safetensors"; then
+  "$python" "$root/test/run/lib/dense_folders.py" odd >names 2>odd.log || { cat odd.log; exit 1; }
+  while read -r name; do
+    agree=(train.precision=fp64 --check-ids odd/ids.npy --check-logits "odd/$name.npy" --tolerance 1e-5)
+    run 1 import "odd/$name" --out "$name" "${agree[@]}"
+    if [ -n "${refused[$name]:-}" ]; then expect "$name is refused by name" 2 "${refused[$name]}"; continue; fi
+    expect "$name: logits" 0 "check: logits agree to"
+    run 1 export "$name" --format hf --out "$name.hf"
+    run 1 import "$name.hf" --out "$name.again" "${agree[@]}"
+    expect "$name: logits of the export" 0 "check: logits agree to"
+    # llama.cpp has fewer of these settings; its file is refused, or has the same logits.
+    run 1 export "$name" --format gguf --out "$name.gguf"
+    if [ "$code" = 0 ]; then
+      run 1 import "$name.gguf" --out "$name.g" "${agree[@]}"
+      expect "$name: logits of llama.cpp's file" 0 "check: logits agree to"
+    else expect "$name is refused for llama.cpp" 2 "export --format hf supports"
+    fi
+    rm -rf "$name" "$name".*
+  done <names
+  check "all folders were tried" test "$(wc -l <names)" = 97
+fi

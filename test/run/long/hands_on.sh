@@ -128,12 +128,14 @@ for ((step = 1; step <= count; ++step)); do
   printf '# %s s, exit code %s\n' $((SECONDS - start)) $last >"$work/steps/end.$step"
   cp "$output" "$work/out"
   code=$last
+  cd "$work" || exit 1  # where the checks look for the output
   next=$(cat "$work/steps/command.$((step + 1))" 2>/dev/null)
   # shellcheck disable=SC2016  # the words of the text
   if [ "$command" = 'echo $?' ]; then check "$step: ... which is $(cat "$shown")" diff "$shown" "$output"
   elif [ "$next" != 'echo $?' ]; then expect "$step: $command" 0
   fi
-  check "$step: prints what is shown" promised "$output" "$shown" || (cd "$work" && show_output)
+  check "$step: prints what is shown" promised "$output" "$shown" || show_output
+  cd "$copy" || exit 1
 done
 cd "$work" || exit 1
 [ -z "${HANDS_ON_KEEP:-}" ] || cp -r steps "$HANDS_ON_KEEP"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <unordered_set>
 
 #include "src/comm/agreement.hpp"
@@ -57,6 +58,9 @@ class Export {
       for (const auto& [name, numbers] : angles_)
         if (world_.rank() == 0)
           writer_->write(name, 0, std::ssize(numbers), numbers.data(), DType::f32);
+      for (const FactorPart& factor : factors_)
+        if (world_.rank() == 0 && factor.own.empty())
+          write_factor_rows(*writer_, factor, {.rows = factor.shape[0]});
       writer_->sync();
     });
     std::int64_t written = writer_->written();
@@ -139,21 +143,19 @@ class Export {
 
   /// Selects the factors of adapters instead of the weights.
   void take_factors() {
-    factors_ = factor_parts(there_, parameters_, dialect_);
+    factors_ = factor_parts(there_, parameters_, dialect_, all_fused_modules());
     parts_.clear();
-    std::unordered_set<std::string> seen;
+    std::set<std::string> stacked;
     for (const FactorPart& factor : factors_) {
-      if (!seen.insert(factor.name).second)
-        throw DeckError(
-            fmt::format("PEFT has one adapter {}, where this model adapts parts separately",
-                        factor.name),
-            "--format hf --merge writes a model with the adapters in it");
-      parts_.push_back({.own = factor.own,
-                        .rows = factor.shape[0],
-                        .columns = factor.shape[1],
-                        .name = factor.name,
-                        .shape = factor.shape});
+      const std::string module = factor.name.substr(0, factor.name.rfind(".lora_"));
+      if (!factor.is_b && factor.whole != factor.shape)
+        stacked.insert(module.substr(module.rfind('.') + 1));
     }
+    if (!stacked.empty())
+      report_.notes.push_back(
+          fmt::format("stacked: {}, whose rank and alpha are in rank_pattern and alpha_pattern; a "
+                      "program that ignores these keys computes something else",
+                      join({stacked.begin(), stacked.end()}, ", ")));
   }
 
   /// Refuses features that the format does not have.
@@ -203,6 +205,10 @@ class Export {
                              ? gguf_encoding(part, type_->encoding, there_.tied)
                              : type_->encoding,
                          part.shape});
+    std::unordered_set<std::string> seen;
+    for (const FactorPart& factor : factors_)
+      if (seen.insert(factor.name).second)
+        entries.push_back({factor.name, type_->encoding, factor.whole});
     if (request_.format == "gguf") name_stored_type();
     for (const auto& [name, numbers] : angles_)
       entries.push_back({name, Encoding::f32, {std::ssize(numbers)}});
@@ -295,6 +301,8 @@ class Export {
               "they are useless to any program: export another checkpoint");
         for (const TensorPart& part : parts_)
           if (part.own == parameter.name) write_part(*writer_, part, slab);
+        for (const FactorPart& factor : factors_)
+          if (factor.own == parameter.name) write_factor_rows(*writer_, factor, slab);
       });
     }
   }

@@ -261,6 +261,10 @@ void require_gguf_gemma(const GgufGemma& gemma, const GptConfig& c) {
         "export --format hf supports it");
   };
   if (!c.tied && gemma.architecture != "gemma3") refuse("tied", "has no head of its own");
+  if (gemma.architecture == "gemma2") {  // divides by caps of 0
+    if (c.attention_softcap == 0) refuse("attention_softcap = 0", "has soft caps");
+    if (c.logit_softcap == 0) refuse("logit_softcap = 0", "has soft caps");
+  }
   if (gemma.full_interval > 0 &&
       (c.window == 0 || c.window_skip_interval != gemma.full_interval || c.window_first_layer > 0))
     refuse("window_skip_interval",
@@ -407,7 +411,7 @@ void add_own_keys(GgufMetadata& m, const GptConfig& c, const std::string& a) {
   }
   if (a != "gemma2." && a != "gemma3.") return;
   m.add(a + "attention.sliding_window", static_cast<std::uint32_t>(c.window));
-  // A cap that is absent has llama.cpp's default, and one of 0 is none.
+  // A cap that is absent has llama.cpp's default.
   if (a == "gemma2.") real("attn_logit_softcapping", c.attention_softcap);
   if (a == "gemma2." || c.logit_softcap > 0) real("final_logit_softcapping", c.logit_softcap);
   if (a == "gemma3.")

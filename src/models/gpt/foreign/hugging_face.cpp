@@ -214,6 +214,7 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
   if (like.has_local_angles() && c.window > 0 &&
       c.rope_scaling.kind != ops::RopeScaling::Kind::none)
     c.rope_scaling_layers = ScaledLayers::full;
+  if (c.window == 0) c.rope_local_theta = 0;  // no layer has them
 }
 
 namespace {
@@ -554,10 +555,12 @@ void read_neox(KeyReader& keys, GptConfig& c, const std::string& source,
 void read_gemma(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
   c.norm_offset = true;
   c.embedding_scale = std::sqrt(static_cast<double>(c.n_embd));
-  // Gemma was trained with the tanh form, whichever of its names the file has.
+  // The first files of Gemma have hidden_act = "gelu", and mean the tanh form of it all the same.
+  // The classes with hidden_activation compute the other form if it is "gelu".
   for (const char* key : {"hidden_act", "hidden_activation"}) {
     const std::string name = keys.text(key, "gelu_pytorch_tanh");
-    if (name != "gelu" && name != "gelu_pytorch_tanh")
+    const bool meant = name == "gelu" && key == std::string_view("hidden_act");
+    if (name != "gelu_pytorch_tanh" && !meant)
       keys.problem(key, "only gelu_pytorch_tanh, of GeGLU, is supported");
   }
   keys.only("attention_bias", false, "biases of attention alone are not supported");

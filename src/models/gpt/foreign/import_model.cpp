@@ -239,10 +239,11 @@ class Import {
     fit_ = std::make_unique<Fit>(*file_.weights, parts_, file_.model.dialect);
     fit_->require(file_.weights->path(), request_);
     if (adapter_.weights) {
-      factors_ = factor_parts(config_, parameters_, file_.model.dialect);
+      factors_ = factor_parts(config_, parameters_, file_.model.dialect, adapter_.stacked);
       lacking_ = require_fit(adapter_, factors_, request_.allow_missing, request_.allow_unused);
     }
     if (world_.rank() != 0) return;
+    if (adapter_.weights) require_empty_sections(adapter_, factors_);
     read_tokenizer();
     require_free_folder(request_.out);
   }
@@ -347,15 +348,7 @@ class Import {
       if (part.own != p.name) continue;
       const TensorEntry* entry = adapter_.find(part);
       if (entry == nullptr) break;
-      const std::size_t width = size_of(slab.dtype);
-      for (std::int64_t at = 0; at < slab.rows;) {
-        const std::int64_t row = slab.first + at;
-        const std::int64_t rows = std::min(part.adjacent(row), slab.rows - at);
-        std::byte* const to = slab.data + static_cast<std::size_t>(at * columns) * width;
-        adapter_.weights->read(entry->name, part.there(row), rows * columns, to, slab.dtype);
-        adapter_check_.look(entry->name, to, slab.dtype, rows * columns, part.there(row));
-        at += rows;
-      }
+      read_factor_rows(*adapter_.weights, entry->name, part, slab, adapter_check_);
       return;
     }
     initialise(p, static_cast<std::uint64_t>(deck_.run.seed),

@@ -151,6 +151,10 @@ TEST(ChatTemplate, PhiOlmoAndGranite) {
             "<|im_start|>assistant<|im_sep|>{Hello!<|im_end|>}<|im_start|>user<|im_sep|>2+2?"
             "<|im_end|><|im_start|>assistant<|im_sep|>",
             "{4<|im_end|>}"},
+           {ChatTemplate::phi4_mini,
+            "<|system|>Be brief.<|end|><|user|>Hi<|end|><|assistant|>{Hello!<|end|>}<|user|>2+2?"
+            "<|end|><|assistant|>",
+            "{4<|end|>}"},
            {ChatTemplate::olmo2,
             "<|endoftext|><|system|>\nBe brief.\n<|user|>\nHi\n<|assistant|>\n{Hello!"
             "<|endoftext|>}\n<|user|>\n2+2?\n<|assistant|>\n",
@@ -171,10 +175,16 @@ TEST(ChatTemplate, PhiOlmoAndGranite) {
     conversation.turns.pop_back();
     EXPECT_EQ(shown(), written.before_answer);
     EXPECT_EQ(chat_template_of(name_of(written.chat)), written.chat);
-    // OLMo's marks are text, so that its tokens do not identify it.
-    EXPECT_EQ(guess_template(*tokenizer),
-              written.chat == ChatTemplate::olmo2 ? ChatTemplate::plain : written.chat);
+    // OLMo's marks are text, so that its tokens do not identify it, and the tokens of Phi-4-mini
+    // differ from those of Phi-3 only by those of tools.
+    EXPECT_EQ(guess_template(*tokenizer), written.chat == ChatTemplate::olmo2 ? ChatTemplate::plain
+                                          : written.chat == ChatTemplate::phi4_mini
+                                              ? ChatTemplate::phi3
+                                              : written.chat);
   }
+  KnownPieces phi;
+  phi.controls = {{"<|assistant|>", 1}, {"<|end|>", 2}, {"<|tool|>", 3}, {"<|/tool|>", 4}};
+  EXPECT_EQ(guess_template(phi), ChatTemplate::phi4_mini);
 }
 
 TEST(ChatTemplate, WithoutAnAnswerTheHeaderOfOneFollows) {
@@ -231,8 +241,11 @@ TEST(ChatTemplate, IsKnownByWhatItWrites) {
             ChatTemplate::phi3);
   EXPECT_EQ(of("{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
                "{{ '<|assistant|>' }}"),
-            std::nullopt)
-      << "Phi-4-mini has no line breaks";
+            ChatTemplate::phi4_mini);
+  EXPECT_EQ(of("{{'<|' + message['role'] + '|>' + '\n' + message['content'] + '<|end|>\n' }}"
+               "{{ '<|assistant|>\n' }}"),
+            ChatTemplate::phi3)
+      << "of Phi-3-small";
   EXPECT_EQ(of("{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}"),
             ChatTemplate::phi4);
   EXPECT_EQ(of("{{ bos_token }}{{ '<|assistant|>\\n' + message['content'] + eos_token }}"),

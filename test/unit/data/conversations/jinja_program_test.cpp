@@ -50,9 +50,10 @@ TEST(JinjaProgram, Gemma) {
 }
 
 TEST(JinjaProgram, EveryTemplateIsRecognised) {
-  for (const ChatTemplate chat : {ChatTemplate::chatml, ChatTemplate::llama3, ChatTemplate::llama2,
-                                  ChatTemplate::mistral, ChatTemplate::gemma, ChatTemplate::phi3,
-                                  ChatTemplate::phi4, ChatTemplate::olmo2, ChatTemplate::granite})
+  for (const ChatTemplate chat :
+       {ChatTemplate::chatml, ChatTemplate::llama3, ChatTemplate::llama2, ChatTemplate::mistral,
+        ChatTemplate::gemma, ChatTemplate::phi3, ChatTemplate::phi4, ChatTemplate::phi4_mini,
+        ChatTemplate::olmo2, ChatTemplate::granite})
     EXPECT_EQ(template_written_by(program(chat)), chat) << name_of(chat);
   EXPECT_EQ(template_written_by(program(ChatTemplate::plain)), std::nullopt);
 }
@@ -71,8 +72,8 @@ std::string without_marks(const std::string& text) {
 
 // The program of a template writes what the template writes, with and without a system turn.
 TEST(JinjaProgram, WritesWhatTheTemplateWrites) {
-  for (const ChatTemplate chat :
-       {ChatTemplate::phi3, ChatTemplate::phi4, ChatTemplate::olmo2, ChatTemplate::granite})
+  for (const ChatTemplate chat : {ChatTemplate::phi3, ChatTemplate::phi4, ChatTemplate::phi4_mini,
+                                  ChatTemplate::olmo2, ChatTemplate::granite})
     for (const std::string system : {"", "Be \\ 'brief'."})
       for (const bool answered : {true, false}) {
         const auto tokenizer = chat_tokenizer(Vocabulary::bytes(), chat);
@@ -99,6 +100,7 @@ TEST(JinjaProgram, EndsOfTurns) {
                                    {ChatTemplate::gemma, "<end_of_turn>"},
                                    {ChatTemplate::phi3, "<|end|>"},
                                    {ChatTemplate::phi4, "<|im_end|>"},
+                                   {ChatTemplate::phi4_mini, "<|end|>"},
                                    {ChatTemplate::olmo2, "<|endoftext|>"},
                                    {ChatTemplate::granite, "<|end_of_text|>"},
                                    {ChatTemplate::plain, "</s>"}}) {

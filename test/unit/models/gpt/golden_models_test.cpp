@@ -19,8 +19,8 @@
 #include "src/models/gpt/foreign/tensor_map.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "src/optim/muon.hpp"
-#include "src/optim/optimizer.hpp"
 #include "src/parallel/sharding/packed_parameters.hpp"
+#include "test/unit/models/gpt/five_steps.hpp"
 #include "test/unit/optim/muon_golden.hpp"
 
 namespace choir {
@@ -139,7 +139,7 @@ class GoldenModel {
   /// One step by Muon, with the settings of the golden numbers.
   void step_muon(const test::GoldenCurve& golden, int updates) {
     if (!muon_) {
-      UpdateSettings settings{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+      UpdateSettings settings = test::GoldenUpdates::settings(0.1);
       settings.rule = &muon_rule();
       settings.learning_rate = golden.rate;
       auto own = std::make_shared<SettingsOf<MuonSettings>>();
@@ -147,16 +147,9 @@ class GoldenModel {
       own->value.adamw_learning_rate = 3e-3;
       own->value.adamw_weight_decay = 0;
       settings.own = std::move(own);
-      muon_ = std::make_unique<Optimizer>(instance_.storage(), device_, settings, 7);
+      muon_ = std::make_unique<test::GoldenUpdates>(instance_, device_, settings);
     }
-    const ops::StepControl control{.learning_rate = golden.rate,
-                                   .apply = 1,
-                                   .gradient_factor = 1,
-                                   .correction1 = 1 - std::pow(0.9, updates),
-                                   .correction2 = 1 - std::pow(0.95, updates),
-                                   .updates = static_cast<double>(updates)};
-    muon_->prepare(instance_.stream(), {.control = &control});
-    muon_->step(instance_.stream(), &control);
+    muon_->step(golden.rate, updates);
   }
   double gradient_norm() {
     double sum = 0;
@@ -173,7 +166,7 @@ class GoldenModel {
   CpuDevice device_;
   std::unique_ptr<Mesh> mesh_;
   ModelInstance instance_;
-  std::unique_ptr<Optimizer> muon_;
+  std::unique_ptr<test::GoldenUpdates> muon_;
   std::vector<std::int32_t> ids_{3, 17, 5, 0, 23, 11, 8, 8, 2, 19};
   std::vector<std::int32_t> targets_{17, 5, 0, 23, 11, 8, 8, 2, 19, 7};
 };
@@ -255,20 +248,7 @@ class QuantisedMistral {
         sum += p.gradient.as<double>()[i] * p.gradient.as<double>()[i];
     return std::sqrt(sum);
   }
-  void step(int updates) {
-    if (!optimizer_)
-      optimizer_ = std::make_unique<Optimizer>(
-          instance_.storage(), device_,
-          UpdateSettings{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0}, 7);
-    const ops::StepControl control{.learning_rate = 0.01,
-                                   .apply = 1,
-                                   .gradient_factor = 1,
-                                   .correction1 = 1 - std::pow(0.9, updates),
-                                   .correction2 = 1 - std::pow(0.95, updates),
-                                   .updates = static_cast<double>(updates)};
-    optimizer_->prepare(instance_.stream(), {.control = &control});
-    optimizer_->step(instance_.stream(), &control);
-  }
+  void step(int updates) { updates_.step(0.01, updates); }
 
  private:
   ForeignModel adapted() const {
@@ -298,7 +278,7 @@ class QuantisedMistral {
   CpuDevice device_;
   std::unique_ptr<Mesh> mesh_;
   ModelInstance instance_;
-  std::unique_ptr<Optimizer> optimizer_;
+  test::GoldenUpdates updates_{instance_, device_, test::GoldenUpdates::settings(0)};
   int packed_ = 0;
 };
 
@@ -317,13 +297,7 @@ TEST(GoldenModels, FiveStepsOfAdaptersOnNf4) {
                                          0.22930998176978343};
   QuantisedMistral model;
   EXPECT_EQ(model.packed(), 2 * 4) << "q k v, o, gate and up, and down of each layer";
-  for (int step = 0; step < 5; ++step) {
-    const auto at = static_cast<std::size_t>(step);
-    EXPECT_NEAR(model.loss(), kLosses[at], 1e-10) << step;
-    EXPECT_NEAR(model.gradient_norm(), kNorms[at], 1e-10) << step;
-    model.step(step + 1);
-  }
-  EXPECT_NEAR(model.loss(), kLosses.back(), 1e-10);
+  test::expect_five_steps(model, kLosses, kNorms);
 }
 
 double greatest_difference(const std::vector<double>& a, const std::vector<double>& b) {
