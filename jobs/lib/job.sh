@@ -83,12 +83,15 @@ job_deadline() {
 
 # Waits until the launcher ends, through all signals; its exit code is the job's. A last call is
 # forwarded to the launcher when the ranks had SIGNAL_AFTER seconds to start: programs die of
-# SIGUSR1 until they handle it.
+# SIGUSR1 until they handle it. When the batch system ends the job it sends SIGTERM, to this script or
+# to all of its processes, and kills some seconds later: once the steps have begun, the ranks are
+# asked to save within this time, as by jobs/launch. A run that did not save counts as killed.
 job_run() {
-  local code again forwarded="" ended="" began=$SECONDS after=${SIGNAL_AFTER:-10}
-  # The batch system ends the job: for the run this counts as killed.
-  trap 'ended=yes; kill -TERM "$launcher" 2>/dev/null' TERM
-  trap 'ended=no; kill -INT "$launcher" 2>/dev/null' INT
+  local code again forwarded="" asked="" ended="" began=$SECONDS after=${SIGNAL_AFTER:-10}
+  trap 'launchers_asked TERM; ended=yes' TERM
+  trap 'launchers_asked INT; ended=${ended:-no}' INT
+  launchers_marks
+  launchers_apart
   launchers_start "$@" </dev/null
   while :; do
     if [ -n "$signalled" ] && [ -z "$forwarded" ]; then
@@ -106,6 +109,7 @@ job_run() {
     [ "$again" = 127 ] || code=$again
   fi
   launchers_told
+  [ ! -e "$CHOIR_SAVED_FILE" ] || code=75
   trap - USR1 TERM INT
   [ -z "${timer:-}" ] || { pkill -P "$timer"; kill "$timer"; } 2>/dev/null
   [ "$ended" != yes ] || [ "$code" = 75 ] || code=137  # MPICH's mpiexec then reports 0, too

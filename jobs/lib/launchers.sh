@@ -110,9 +110,7 @@ launchers_told() {
 # a terminal from mpiexec, unless the program may read that terminal.
 launchers_run() {  # launchers_run MPIEXEC ARGUMENT...
   local code=0 again=0 asked="" signal
-  CHOIR_SAVED_FILE=$(mktemp -u "${TMPDIR:-/tmp}/choir-saved.XXXXXX")
-  export CHOIR_SAVED_FILE
-  trap 'rm -f "$CHOIR_SAVED_FILE" "$CHOIR_SAVED_FILE".steps' EXIT
+  launchers_marks
   for signal in INT TERM HUP; do
     # shellcheck disable=SC2064  # the name of this signal
     trap "launchers_asked $signal" "$signal"
@@ -123,11 +121,7 @@ launchers_run() {  # launchers_run MPIEXEC ARGUMENT...
   done
   apart=()
   case " $* " in *" train "*) exec </dev/null ;; esac
-  if [ ! -t 0 ] && command -v setsid >/dev/null; then
-    apart=(setsid)
-    # If this script is killed, mpiexec is asked to stop.
-    ! setpriv --pdeathsig TERM true 2>/dev/null || apart=(setpriv --pdeathsig TERM setsid)
-  fi
+  [ -t 0 ] || launchers_apart
   launchers_start "$@"
   while :; do
     code=0
@@ -139,6 +133,19 @@ launchers_run() {  # launchers_run MPIEXEC ARGUMENT...
   launchers_told
   [ "$code" = 0 ] || [ ! -e "$CHOIR_SAVED_FILE" ] || code=75
   return "$code"
+}
+# Names the files in which a training marks that its steps have begun (NAME.steps) and that it was saved (NAME).
+launchers_marks() {
+  CHOIR_SAVED_FILE=$(mktemp -u "${TMPDIR:-/tmp}/choir-saved.XXXXXX")
+  export CHOIR_SAVED_FILE
+  trap 'rm -f "$CHOIR_SAVED_FILE" "$CHOIR_SAVED_FILE".steps' EXIT
+}
+# Gives mpiexec a session of its own, which no signal to the group of this script reaches. If this script is killed,
+# mpiexec is asked to stop.
+launchers_apart() {
+  command -v setsid >/dev/null || return 0
+  apart=(setsid)
+  ! setpriv --pdeathsig TERM true 2>/dev/null || apart=(setpriv --pdeathsig TERM setsid)
 }
 launchers_asked() {  # launchers_asked SIGNAL
   local now=${EPOCHREALTIME:-$(date +%s).000000}

@@ -328,12 +328,6 @@ class ParallelChecks {
                       "slices of gradients beside those of a few blocks, not {}; nearest legal: "
                       "zero = 2 (on one rank, too), or offload_gradients = false",
                       parallel.zero));
-    else if (parallel.offload_gradients && parallel.zero_group != "all")
-      add({"parallel.offload_gradients", "parallel.zero_group"},
-          fmt::format("parallel.offload_gradients = true needs parallel.zero_group = \"all\", not "
-                      "\"{}\": sums over replicas read gradients in device memory; nearest legal: "
-                      "zero_group = \"all\", or offload_gradients = false",
-                      parallel.zero_group));
   }
 
   std::vector<KeyProblem> take() { return std::move(problems_); }

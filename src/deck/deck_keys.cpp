@@ -398,7 +398,7 @@ void add_parallel_keys(Table& table) {
       .add("offload_gradients", &Part::offload_gradients, "",
            "Also keep the slices of gradients outside of device memory, and add every micro-batch "
            "to them there: in host memory beside a GPU, and on CPU, with parallel.offload = file, "
-           "in a file. Needs parallel.zero = 2 or 3, and zero_group = all.")
+           "in a file. Needs parallel.zero = 2 or 3.")
       .only_with("offload", {"optimizer", "all", "file"});
   parallel
       .add("offload_dir", &Part::offload_dir, "",

@@ -21,6 +21,9 @@ expect "gradients in a file" 0 "summary:"
 started "... as it says" sums "every micro-batch is added there"
 train 1 held "${fixed[@]}" train.micro_batch_size=4
 check "gradients in a file: the weights, bit by bit" same_weights held sums
+train 2 replicas "${fixed[@]}" parallel.zero=2 parallel.zero_group=1 train.micro_batch_size=4 parallel.offload=file parallel.offload_gradients=true parallel.offload_dir=disk
+expect "gradients of replicas in a file" 0 "summary:"
+check "... the weights, bit by bit" same_weights held replicas
 train 2 no parallel.offload_gradients=true parallel.zero=2
 expect "gradients without offload" 2 "is for parallel.offload = "
 

@@ -118,6 +118,15 @@ if [ "$(launchers_mpiexec)" = openmpi ]; then
     end 15
     expect "... and the run is saved" 75 "checkpoint launch_$signal/checkpoints/step_" "run the same command again to continue"
   done
+  # A batch system ends a job with SIGTERM to its script, or to all of its processes.
+  SITE=local RANKS=2 CHOIR=$choir setsid "$root/jobs/local.sh" "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/job_ended" "${long[@]}" \
+    fault.enable=true fault.slow_rank=0 fault.slow_step=41 fault.slow_ms=2500 >out 2>&1 </dev/null &
+  pid=$! command="jobs/local.sh"
+  wait_for out "step=40 "
+  kill -TERM -- -"$pid"
+  end 15
+  expect "SIGTERM to a job saves, however long the step takes" 75 "asked to stop" "checkpoint $work/job_ended/checkpoints/step_" \
+    "job: exit code 75: saved"
 fi
 
 train 2 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5

@@ -95,8 +95,6 @@ GradientReducer::GradientReducer(ParameterStorage& storage, ParameterGatherer& g
     ring_.emplace(storage.parameters(), BucketRing::Of::trained, type, kInFlight, device,
                   sharding.group());
     summed_.assign(storage.parameters().buckets().size(), 0);
-    CHOIR_CHECK(!storage.gradients_apart() || sharding.replicas() == nullptr,
-                "gradients of replicas outside of the device");
     if (storage.gradients_apart())
       outside_ = std::make_unique<OffloadedSums>(storage, device, ring_->slots());
   }
@@ -122,7 +120,10 @@ void GradientReducer::begin_gradients(int index) {
   }
   BucketRing::Slot* slot = ring_->claim(index, gatherer_->queue());
   CHOIR_CHECK(slot != nullptr, "bucket {}: every slot for gradients is in use", bucket(index).name);
-  if (outside_) outside_->before_writing(stream_, ring_->index(*slot));
+  if (outside_) {
+    replica_queue_.finish(outside_->reduced(ring_->index(*slot)).ticket);
+    outside_->before_writing(stream_, ring_->index(*slot));
+  }
   ++slot->users;
   storage_->parameters().bind_gradients(bucket(index), slot->memory);
   storage_->begin_gradients(stream_, bucket(index));
@@ -207,7 +208,28 @@ void GradientReducer::accumulate_outside(const Bucket& b, std::int64_t j,
     if (!last) to = first + count;
   }
   outside_->add(stream_, b, first, count, fresh);
-  outside_->store(b, to, fresh, ring_->index(slot));
+  const std::size_t place = ring_->index(slot);
+  Communicator* replicas = storage_->sharding().replicas();
+  if (replicas == nullptr || !last) return outside_->store(b, to, fresh, place);
+  outside_->join(stream_);
+  const std::uint64_t ticket = replica_queue_.start(
+      [&]() -> CommRequest& {
+        return replicas->start_all_reduce(fresh.data, static_cast<std::size_t>(fresh.count()),
+                                          fresh.dtype, ReduceOp::sum, order());
+      },
+      {.run = [](void* self,
+                 int of) { static_cast<GradientReducer*>(self)->store_of_replicas(of); },
+       .self = this,
+       .bucket = static_cast<int>(place)});
+  outside_->reduced(place) = {ticket, &b, fresh};
+}
+
+// Called when the slice in a slot is the sum of the step over all data ranks.
+void GradientReducer::store_of_replicas(int slot) {
+  const auto place = static_cast<std::size_t>(slot);
+  const OffloadedSums::Reduced& sum = outside_->reduced(place);
+  outside_->add(stream_, *sum.bucket, OffloadedSums::kSum, 0, sum.slice);
+  outside_->store(*sum.bucket, OffloadedSums::kSum, sum.slice, place);
 }
 
 // Called when this rank's slice of a bucket holds the sum of the step over its group.

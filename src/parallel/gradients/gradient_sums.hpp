@@ -100,8 +100,9 @@ class PartialGradients final : public BucketHooks {
 /// Buckets of frozen parameters have no gradients and are ignored.
 ///
 /// With offloaded gradients (stages 2 and 3) the slices, and the levels of the tree below, are
-/// outside: OffloadedSums adds to them. The all-reduce over replicas then precedes the store, and
-/// the main stream waits for it.
+/// outside: OffloadedSums adds to them. With several groups, the last micro-batch's slice is
+/// all-reduced over the replicas in its slot before it is stored; the main stream waits for the
+/// additions to it.
 ///
 /// In reproducible mode both sums follow one fixed binary tree over the global micro-batch index. A
 /// rank adds its micro-batches with a binary counter (the carries of j+1), and the ranks add theirs
@@ -149,6 +150,7 @@ class GradientReducer final : public BucketHooks {
   bool combine(std::int64_t j, const TensorView& fresh, const Bucket& bucket);
   void accumulate(int index);
   void accumulate_outside(const Bucket& bucket, std::int64_t j, const BucketRing::Slot& slot);
+  void store_of_replicas(int slot);
   void reduce_over_replicas(int index);
   void complete_earlier(std::uint64_t started);
 

@@ -56,7 +56,8 @@ OffloadedSums::OffloadedSums(const ParameterStorage& storage, Device& device, st
       stores_(device),
       ready_(device),
       added_(device),
-      pending_(places, false) {
+      pending_(places, false),
+      reduced_(places) {
   for (std::size_t i = 0; i < places; ++i) stored_.push_back(std::make_unique<Event>(device));
 }
 

@@ -77,6 +77,15 @@ class OffloadedSums {
   /// also for no sum.
   void add(const Stream& stream, const Bucket& bucket, std::size_t first, std::size_t count,
            const TensorView& fresh);
+  /// Waits on `stream` for the additions, for work on `fresh` that precedes another add().
+  void join(const Stream& stream) const { stream.wait(added_); }
+  /// A slice that is all-reduced over the replicas, and stored afterwards.
+  struct Reduced {
+    std::uint64_t ticket = 0;  ///< of the all-reduce in the caller's queue
+    const Bucket* bucket = nullptr;
+    TensorView slice{};
+  };
+  Reduced& reduced(std::size_t place) { return reduced_[place]; }
   /// Stores `fresh`, which is in `place`, as a sum.
   void store(const Bucket& bucket, std::size_t sum, const TensorView& fresh, std::size_t place);
   /// Work of `stream` from here on sees all sums.
@@ -95,6 +104,7 @@ class OffloadedSums {
   std::vector<std::unique_ptr<Event>> stored_;  // by place
   std::vector<bool> pending_;                   // stored_ was recorded since finish()
   std::size_t last_ = 0;                        // place of the last store
+  std::vector<Reduced> reduced_;                // by place
 };
 
 }  // namespace choir

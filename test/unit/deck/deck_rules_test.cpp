@@ -109,10 +109,6 @@ TEST(DeckRules, OffloadRules) {
       complaint({"parallel.offload=file", "parallel.offload_gradients=true", "parallel.zero=1"})
           .find("nearest legal: zero = 2 (on one rank, too)"),
       std::string::npos);
-  EXPECT_NE(complaint({"parallel.offload=file", "parallel.offload_gradients=true",
-                       "parallel.zero=2", "parallel.zero_group=1"})
-                .find("needs parallel.zero_group = \"all\", not \"1\""),
-            std::string::npos);
   EXPECT_NE(complaint({"parallel.offload_gradients=true", "parallel.zero=2"})
                 .find("is for parallel.offload = "),
             std::string::npos);

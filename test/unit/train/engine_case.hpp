@@ -3,6 +3,7 @@
 // engine on one rank and on several.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -181,11 +182,7 @@ class EngineRun {
               first, [&](const Parameter& p) { return engine_->optimizer().moment(i, p); },
               offloaded);
     }
-    if (storage.sharding().slices() > 1)
-      add_up(storage.sharding().replicas() ? storage.sharding().group()
-                                           : mesh().host_along(Axis::data),
-             all);
-    return all;
+    return storage.sharding().slices() > 1 ? of_group(storage.sharding(), all) : all;
   }
   /// Valid on stage 0 only.
   std::vector<double> gradients() {
@@ -227,6 +224,17 @@ class EngineRun {
     }
     add_up(mesh().host_along(Axis::tensor), logical);
     all.insert(all.end(), logical.begin(), logical.end());
+  }
+  /// Adds up the parts that the ranks of this rank's group hold. Host memory is communicated by
+  /// host communicators only, and groups have none: all replicas add, each group in a block of its
+  /// own.
+  std::vector<double> of_group(const Sharding& sharding, const std::vector<double>& parts) {
+    const std::size_t size = parts.size();
+    std::vector<double> groups(size * static_cast<std::size_t>(sharding.replica_count()));
+    const auto mine = groups.begin() + sharding.replica() * static_cast<std::ptrdiff_t>(size);
+    std::copy(parts.begin(), parts.end(), mine);
+    add_up(mesh().host_replicas(), groups);
+    return {mine, mine + static_cast<std::ptrdiff_t>(size)};
   }
   // The values are added as integers, so that adding zeros keeps every bit.
   static void add_up(Communicator& ranks, std::vector<double>& all) {
