@@ -92,10 +92,11 @@ $(GPU_MUTANT_OBJECTS): $(GPU_MUTANTS)/%.o: $(GPU_MUTANTS)/written test/mutants/m
 $(GPU_MUTANTS)/test_unit: $(GPU_MUTANT_OBJECTS) $(UNIT_OBJECTS) $(OWN_START_OBJECTS)
 $(GPU_MUTANTS)/test_plain: $(GPU_MUTANT_OBJECTS) $(BUILD)/host_plain/test/host_cuda/test/streams_test.o
 $(GPU_MUTANTS)/test_mpi: $(GPU_MUTANT_OBJECTS) $(call objects,$(MPI_CUDA_TESTS))
-$(addprefix $(GPU_MUTANTS)/test_,unit plain mpi): $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(HOST_OBJECTS_plain) $(COMMON_OBJECTS)
+$(GPU_MUTANTS)/test_data: $(GPU_MUTANT_OBJECTS) $(call objects,$(filter test/mpi/data/%,$(MPI_TESTS)))
+$(addprefix $(GPU_MUTANTS)/test_,unit plain mpi data): $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(HOST_OBJECTS_plain) $(COMMON_OBJECTS)
 	@echo "  link  $@"
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -Wl,--allow-multiple-definition -o $@ $(GPU_MUTANT_OBJECTS) \
 	  $(filter-out $(GPU_MUTANT_OBJECTS),$^) $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
 .PHONY: several-gpus
-several-gpus: $(addprefix $(GPU_MUTANTS)/test_,unit plain mpi) $(BUILD)/libnccl_fake.so
+several-gpus: $(addprefix $(GPU_MUTANTS)/test_,unit plain mpi data) $(BUILD)/libnccl_fake.so
 	@ln -sf $(abspath $(BUILD)/libnccl_fake.so) $(GPU_MUTANTS)/

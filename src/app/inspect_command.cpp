@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
@@ -13,7 +12,7 @@
 #include "src/report/checkpoint_report.hpp"
 #include "src/report/run_record.hpp"
 #include "src/store/directory.hpp"
-#include "src/store/slab_io.hpp"
+#include "src/store/open.hpp"
 
 namespace choir {
 namespace {
@@ -127,44 +126,6 @@ int inspect_run(Communicator& world, const std::string& folder, const InspectReq
   return static_cast<int>(good ? ExitCode::done : ExitCode::storage);
 }
 
-/// A tensor of a checkpoint and the file that has its bytes.
-struct TensorPlace {
-  TensorRecord record;
-  std::string file;
-};
-
-std::map<std::string, TensorPlace> places_of(const Checkpoint& checkpoint) {
-  const fs::path folder(checkpoint.path);
-  std::map<std::string, TensorPlace> places;
-  for (const TensorRecord& record : checkpoint.manifest.tensors)
-    places[record.name] = {record, (folder / kStateName).string()};
-  for (const BaseFile& base : checkpoint.manifest.bases)
-    for (const TensorRecord& record : base.tensors)
-      places[record.name] = {record, (fs::path(base.path) / kStateName).string()};
-  return places;
-}
-
-/// Compares the bytes of two tensors of one type and shape, piece by piece. Returns the first
-/// element that differs, or -1.
-std::int64_t first_difference(const TensorPlace& a, const TensorPlace& b) {
-  constexpr std::int64_t kPiece = std::int64_t{1} << 22;
-  const File one(a.file, File::Mode::read), other(b.file, File::Mode::read);
-  std::vector<char> left(kPiece), right(kPiece);
-  for (std::int64_t at = 0; at < a.record.bytes(); at += kPiece) {
-    const std::int64_t bytes = std::min(kPiece, a.record.bytes() - at);
-    one.read_at(left.data(), bytes, a.record.offset + at);
-    other.read_at(right.data(), bytes, b.record.offset + at);
-    const auto [differs, there] = std::mismatch(left.begin(), left.begin() + bytes, right.begin());
-    if (differs != left.begin() + bytes)
-      return (at + (differs - left.begin())) / static_cast<std::int64_t>(size_of(a.record.dtype));
-  }
-  return -1;
-}
-
-std::string form_of(const TensorRecord& record) {
-  return fmt::format("{} {}", name_of(record.dtype), to_string(record.shape));
-}
-
 /// Says if two checkpoints hold the same tensors bit for bit, and names the first ones that differ.
 /// Exit code 1 if any does. Collective; rank 0 reads and prints.
 int compare_checkpoints(Communicator& world, const InspectRequest& request) {
@@ -174,29 +135,13 @@ int compare_checkpoints(Communicator& world, const InspectRequest& request) {
   together(world, [&] {
     if (world.rank() != 0) return;
     constexpr int kShown = 5;
-    const std::map<std::string, TensorPlace> here = places_of(a), there = places_of(b);
-    std::vector<std::string> lines;
-    std::int64_t bytes = 0;
-    for (const auto& [name, place] : here) {
-      const auto found = there.find(name);
-      if (found == there.end()) {
-        lines.push_back(fmt::format("{}: only in {}", name, a.path));
-        continue;
-      }
-      const TensorRecord &one = place.record, &two = found->second.record;
-      bytes += one.bytes();
-      if (one.dtype != two.dtype || one.shape != two.shape)
-        lines.push_back(fmt::format("{}: {} and {}", name, form_of(one), form_of(two)));
-      else if (const std::int64_t at = first_difference(place, found->second); at >= 0)
-        lines.push_back(fmt::format("{}: first at element {} of {}", name, at, one.shape.count()));
-    }
-    for (const auto& [name, place] : there)
-      if (!here.contains(name)) lines.push_back(fmt::format("{}: only in {}", name, b.path));
+    const CheckpointComparison result = compare_tensors(a, b);
+    const std::vector<std::string>& lines = result.differences;
     differing = static_cast<std::int32_t>(lines.size());
     if (lines.empty()) {
       print_safely("EQUAL: {} and {} hold the same {}, {} bit for bit\n", printable_name(a.path),
-                   printable_name(b.path), counted(here.size(), "tensor"),
-                   format_bytes(static_cast<double>(bytes)));
+                   printable_name(b.path), counted(result.tensors, "tensor"),
+                   format_bytes(static_cast<double>(result.bytes)));
       return;
     }
     print_safely("DIFFERENT: {} and {} differ in {}\n", printable_name(a.path),

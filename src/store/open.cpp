@@ -6,6 +6,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <unordered_map>
@@ -446,6 +447,70 @@ void load_shared_checkpoint(const Checkpoint& checkpoint, const std::vector<Stor
   if (sharers.size() == 1) return;
   for (const StoredTensor& tensor : tensors)
     if (!tensor.consume) share_pieces(tensor, sharers);
+}
+
+namespace {
+
+/// A tensor of a checkpoint and the file that has its bytes.
+struct TensorPlace {
+  TensorRecord record;
+  std::string file;
+};
+
+std::map<std::string, TensorPlace> places_of(const Checkpoint& checkpoint) {
+  const fs::path folder(checkpoint.path);
+  std::map<std::string, TensorPlace> places;
+  for (const TensorRecord& record : checkpoint.manifest.tensors)
+    places[record.name] = {record, (folder / kStateName).string()};
+  for (const BaseFile& base : checkpoint.manifest.bases)
+    for (const TensorRecord& record : base.tensors)
+      places[record.name] = {record, (fs::path(base.path) / kStateName).string()};
+  return places;
+}
+
+/// Compares the bytes of two tensors of one type and shape, piece by piece. Returns the first
+/// element that differs, or -1.
+std::int64_t first_difference(const TensorPlace& a, const TensorPlace& b) {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 22;
+  const File one(a.file, File::Mode::read), other(b.file, File::Mode::read);
+  std::vector<char> left(kPiece), right(kPiece);
+  for (std::int64_t at = 0; at < a.record.bytes(); at += kPiece) {
+    const std::int64_t bytes = std::min(kPiece, a.record.bytes() - at);
+    one.read_at(left.data(), bytes, a.record.offset + at);
+    other.read_at(right.data(), bytes, b.record.offset + at);
+    const auto [differs, there] = std::mismatch(left.begin(), left.begin() + bytes, right.begin());
+    if (differs != left.begin() + bytes)
+      return (at + (differs - left.begin())) / static_cast<std::int64_t>(size_of(a.record.dtype));
+  }
+  return -1;
+}
+
+std::string form_of(const TensorRecord& record) {
+  return fmt::format("{} {}", name_of(record.dtype), to_string(record.shape));
+}
+
+}  // namespace
+
+CheckpointComparison compare_tensors(const Checkpoint& a, const Checkpoint& b) {
+  const std::map<std::string, TensorPlace> here = places_of(a), there = places_of(b);
+  CheckpointComparison result{.differences = {}, .tensors = here.size(), .bytes = 0};
+  std::vector<std::string>& lines = result.differences;
+  for (const auto& [name, place] : here) {
+    const auto found = there.find(name);
+    if (found == there.end()) {
+      lines.push_back(fmt::format("{}: only in {}", name, a.path));
+      continue;
+    }
+    const TensorRecord &one = place.record, &two = found->second.record;
+    result.bytes += one.bytes();
+    if (one.dtype != two.dtype || one.shape != two.shape)
+      lines.push_back(fmt::format("{}: {} and {}", name, form_of(one), form_of(two)));
+    else if (const std::int64_t at = first_difference(place, found->second); at >= 0)
+      lines.push_back(fmt::format("{}: first at element {} of {}", name, at, one.shape.count()));
+  }
+  for (const auto& [name, place] : there)
+    if (!here.contains(name)) lines.push_back(fmt::format("{}: only in {}", name, b.path));
+  return result;
 }
 
 }  // namespace choir

@@ -95,6 +95,16 @@ TEST_F(CudaTraining, TilesAgreeWithTheCpuStepByStep) {
   stays_as_close_as_the_cpu(tiled(tiny_llama()), "bf16-mixed", 0x1p-9);
 }
 
+// Attention to a few positions at a time: the last tile is smaller than the others.
+TEST_F(CudaTraining, TilesOfAttentionAgreeWithTheCpuStepByStep) {
+  const auto tiled = [](GptConfig model) {
+    model.attention_chunk = 3;
+    return model;
+  };
+  stays_as_close_as_the_cpu(tiled(dropped_gpt()), "fp32", 0x1p-24);
+  stays_as_close_as_the_cpu(tiled(tiny_llama()), "bf16-mixed", 0x1p-9);
+}
+
 TEST_F(CudaTraining, ARecordedStepGivesTheBitsOfAQueuedOne) {
   EngineOptions options = engine_options(dropped_gpt(), "bf16-mixed", 2);
   options.cuda_graph = false;

@@ -42,3 +42,12 @@ run 0 train "$debug" train.recompute=some run.dir=no
 expect "an unknown choice" 2 "train.recompute" "selective"
 run 0 train --describe
 expect "it is described" 0 "train.recompute"
+
+# Attention in tiles computes again, too, and adds gradients in another order.
+exact=(train.precision=fp64 train.max_steps=6 optimizer.decay_steps=6 optimizer.warmup_steps=1)
+train 1 at_once "${exact[@]}"
+train 1 in_tiles "${exact[@]}" train.attention_chunk=5
+expect "attention in tiles" 0 "summary:"
+check "... the losses of attention at once" close_losses at_once in_tiles 1e-12
+run_broken tile-gradient-lost 1 train "$debug" "${small[@]}" run.dir=lost "${exact[@]}" train.attention_chunk=5
+check "... lost gradients of keys are noticed" eval '! close_losses at_once lost 1e-6'

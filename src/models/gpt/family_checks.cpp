@@ -464,7 +464,7 @@ std::vector<KeyProblem> check_on_the_fly(const Deck& deck) {
 
 namespace {
 
-/// Attention in tiles works on whole sequences of one document, and its products have no adapters.
+/// Attention in tiles works on whole sequences, and its products have no adapters.
 std::vector<KeyProblem> check_tiles(const Deck& deck, const GptConfig& gpt) {
   std::vector<KeyProblem> problems;
   if (gpt.attention_chunk == 0) return problems;
@@ -479,8 +479,6 @@ std::vector<KeyProblem> check_tiles(const Deck& deck, const GptConfig& gpt) {
                                         "parallel.context = {} divides them among ranks, whose "
                                         "shares are smaller already",
                                         deck.parallel.context));
-  if (gpt.packed || separates_documents(deck))
-    add("data.documents", "has tiles of one document, and these rows have several");
   for (const char* target : {"q", "k", "v", "o"})
     if (gpt.lora.adapts(target)) {
       add("model.lora.rank", fmt::format("computes {} again without its adapter", target));

@@ -441,18 +441,20 @@ ops::AttentionOperand heads_at(const TensorView& rows, std::int64_t first, std::
 
 }  // namespace
 
-ops::AttentionProblem SelfAttention::problem_of_tile(const Pass& pass, const Tile& queries) const {
-  CHOIR_CHECK(pass.sequence().document_positions == 0 && !pass.shares_positions(),
-              "attention in tiles of documents or of shared positions");
+ops::AttentionProblem SelfAttention::problem_of_tile(const Pass& pass, std::int64_t b,
+                                                     const Tile& queries) const {
+  CHOIR_CHECK(!pass.shares_positions(), "attention in tiles of shared positions");
   ops::AttentionProblem tile = problem(pass, context_heads(options_.heads, options_.kv_heads, 1),
                                        queries.count, queries.end());
   tile.batch = 1;
+  if (tile.begins != nullptr) tile.begins += b * tile.positions;
   return tile;
 }
 
-Tensor SelfAttention::attend_tile(Pass& pass, const Tile& positions, const TensorView& q,
-                                  const TensorView& kv, const TensorView& lse) const {
-  const ops::AttentionProblem shape = problem_of_tile(pass, positions);
+Tensor SelfAttention::attend_tile(Pass& pass, std::int64_t b, const Tile& positions,
+                                  const TensorView& q, const TensorView& kv,
+                                  const TensorView& lse) const {
+  const ops::AttentionProblem shape = problem_of_tile(pass, b, positions);
   Tensor out = pass.allocate(q.shape, "attention output");
   const Tensor workspace =
       pass.scratch(ops::attention_workspace(pass.stream(), shape, false), "attention workspace");
@@ -478,7 +480,7 @@ Tensor SelfAttention::forward_in_tiles(Pass& pass, const Tensor& x, const Tensor
       for (std::int64_t first = 0; first < tokens; first = tile_end(pass, first)) {
         const Tile tile{first, tile_end(pass, first) - first};
         const Tensor q = queries_of(pass, rows, b, tile, rope_table);
-        output_.multiply(pass, attend_tile(pass, tile, q, kv, {}),
+        output_.multiply(pass, attend_tile(pass, b, tile, q, kv, {}),
                          terms.slice(b * tokens + first, tile.count));
       }
     }
@@ -502,9 +504,9 @@ Tensor SelfAttention::sequence_backward(Pass& pass, const Tensor& rows, const Te
   for (std::int64_t first = last; first >= 0; first -= options_.tile) {
     const Tile tile{first, tile_end(pass, first) - first};
     const Tensor q = queries_of(pass, rows, b, tile, rope_table);
-    const ops::AttentionProblem shape = problem_of_tile(pass, tile);
+    const ops::AttentionProblem shape = problem_of_tile(pass, b, tile);
     const Tensor lse = pass.allocate_statistic({1, shape.heads, tile.count}, "attention lse");
-    Tensor out = attend_tile(pass, tile, q, kv, lse);
+    Tensor out = attend_tile(pass, b, tile, q, kv, lse);
     const Tensor d_tile = d_rows.view(d_rows.slice(b * tokens + first, tile.count));
     const Tensor d_out = pass.allocate(q.shape, "attention output gradient");
     output_.multiply_back(pass, d_tile, d_out);

@@ -42,7 +42,7 @@ class SelfAttention {
     /// If not 0, attention runs in tiles of this many positions of one sequence, and backward
     /// computes queries, keys, values and outputs again: forward keeps
     /// its input alone, H D + 2 Hkv D + H D elements of each position less, for the FLOPs of a
-    /// second forward. For a pass without streams, documents and context ranks, and no adapters.
+    /// second forward. For a pass without streams and context ranks, and no adapters.
     std::int64_t tile = 0;
   };
   /// Registers `name`.qkv (rows q | k | v), `name`.output and, with head_norm, `name`.query_norm
@@ -122,10 +122,11 @@ class SelfAttention {
   /// Rotated queries of `count` positions of it, [count, H D].
   Tensor queries_of(Pass& pass, const TensorView& rows, std::int64_t b, const Tile& positions,
                     const TensorView& rope_table);
-  /// The attention of queries over the keys up to the last of them.
-  ops::AttentionProblem problem_of_tile(const Pass& pass, const Tile& queries) const;
-  Tensor attend_tile(Pass& pass, const Tile& positions, const TensorView& q, const TensorView& kv,
-                     const TensorView& lse) const;
+  /// The attention of queries of sequence b over the keys up to the last of them.
+  ops::AttentionProblem problem_of_tile(const Pass& pass, std::int64_t b,
+                                        const Tile& queries) const;
+  Tensor attend_tile(Pass& pass, std::int64_t b, const Tile& positions, const TensorView& q,
+                     const TensorView& kv, const TensorView& lse) const;
   Tensor forward_in_tiles(Pass& pass, const Tensor& x, const TensorView& rope_table, bool keep_x);
   Tensor backward_in_tiles(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
                            ResidualNorm* source);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -46,9 +47,13 @@ std::vector<double> numbers(const TensorView& view) {
   return list;
 }
 
-/// Losses and gradients of one micro-batch, after one that was only evaluated.
+/// The beginnings of the documents of all positions, which differ between the sequences.
+constexpr std::array<std::int32_t, kRows> kBegins{0, 0, 2, 2, 2, 0, 1, 1, 1, 4};
+
+/// Losses and gradients of one micro-batch; with `documents`, its sequences consist of several.
 Results results_of(const GptConfig& config, const char* precision,
-                   const std::vector<std::string>& freeze = {}, Mode mode = Mode::train) {
+                   const std::vector<std::string>& freeze = {}, Mode mode = Mode::train,
+                   bool documents = false) {
   CpuDevice device;
   const auto mesh = Mesh::planned(Layout(), 0, 1);
   ModelInstance instance({.model = config,
@@ -67,7 +72,15 @@ Results results_of(const GptConfig& config, const char* precision,
   targets[3] = -1;  // in the first chunk of four rows
   const TensorView input{ids.data(), DType::i32, {kRows}};
   const TensorView wanted{targets.data(), DType::i32, {kRows}};
-  instance.pass().begin(mode, {.batch = kSamples, .tokens = kPositions}, 40);
+  Sequence sequence{.batch = kSamples, .tokens = kPositions};
+  std::vector<std::int32_t> places(kRows);
+  for (std::size_t i = 0; i < places.size(); ++i)
+    places[i] = static_cast<std::int32_t>(i) % static_cast<std::int32_t>(kPositions) - kBegins[i];
+  if (documents) {
+    sequence.document_positions = kPositions;
+    sequence.document_begins = kBegins.data(), sequence.positions_in_document = places.data();
+  }
+  instance.pass().begin(mode, sequence, 40);
   for (const Bucket& bucket : instance.parameters().buckets())
     if (bucket.trainable) instance.storage().begin_gradients(instance.stream(), bucket);
   Gpt& gpt = instance.as<Gpt>();
@@ -155,6 +168,18 @@ TEST(AttentionChunk, AnyNumberOfPositionsGivesTheSameLossesAndGradients) {
 // A negative control: keys of another sequence, or a gradient of keys that lacks a tile, show.
 TEST(AttentionChunk, TheTestSeesAWindow) {
   EXPECT_GT(distance(results_of(attending(0), "fp64"), results_of(attending(2, 2), "fp64")), 1e-4);
+}
+
+TEST(AttentionChunk, DocumentsAreSeparatedInTilesToo) {
+  const auto divided = [](std::int64_t tile, std::int64_t window) {
+    return results_of(attending(tile, window), "fp64", {}, Mode::train, true);
+  };
+  const Results whole = divided(0, 0);
+  for (const std::int64_t tile : {1, 2, 4})
+    EXPECT_LE(distance(whole, divided(tile, 0)), 1e-13) << tile;
+  EXPECT_LE(distance(divided(0, 2), divided(2, 2)), 1e-13) << "of a window";
+  // A negative control: keys of the document before would show.
+  EXPECT_GT(distance(results_of(attending(0), "fp64"), whole), 1e-4);
 }
 
 TEST(AttentionChunk, EvaluationHasTheSameLosses) {
