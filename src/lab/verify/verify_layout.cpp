@@ -214,6 +214,8 @@ bool has_effect(const VerifyLayout& layout, LayoutAxis axis) {
       const int group = std::stoi(layout[axis]), data = layout.size(LayoutAxis::data);
       return !plain(LayoutAxis::zero) && data > group && data % group == 0;
     }
+    case LayoutAxis::offload_gradients:  // of slices, which only stages 2 and 3 have
+      return !plain(LayoutAxis::offload) && std::stoi(layout[LayoutAxis::zero]) >= 2;
     case LayoutAxis::schedule:
       return layout.size(LayoutAxis::pipeline) > 1;
     case LayoutAxis::virtual_stages:
