@@ -92,6 +92,13 @@ ifdef NEEDS_FEATURES
   include $(BUILD)/features.mk
 endif
 
+# `make install` installs what was built: a quickstart may have left CUDA out (see without_gpu).
+ifeq ($(origin CUDA_HOME)/$(filter install,$(MAKECMDGOALS)),undefined/install)
+  ifneq ($(wildcard $(BUILD)/choir),)
+    as_built := $(if $(shell grep -s 'CUDA_HOME="none"' $(BUILD)/asked),CUDA_HOME=none)
+  endif
+endif
+
 # write_changed FILE,TEXT: an unchanged file keeps its time, and targets that depend on it are not
 # rebuilt.
 write_changed = mkdir -p $(dir $(1)) && printf '%s\n' '$(2)' | cmp -s - $(1) || printf '%s\n' '$(2)' > $(1)
@@ -137,7 +144,8 @@ data-shakespeare:
 
 INSTALLED := $(addprefix $(BUILD)/,choir libchoir.a choir.pc)
 install: $(if $(filter-out install,$(MAKECMDGOALS)),$(INSTALLED))
-	+@$(if $(filter-out install,$(MAKECMDGOALS)),:,.make/progress.sh $(BUILD) $(MAKE) --no-print-directory $(all_cores) $(INSTALLED))
+	@$(if $(as_built),echo "install: $(BUILD)/choir was built without CUDA and is installed so; CUDA_HOME=DIR adds it")
+	+@$(if $(filter-out install,$(MAKECMDGOALS)),:,.make/progress.sh $(BUILD) $(MAKE) --no-print-directory $(all_cores) $(as_built) $(INSTALLED))
 	@DESTDIR="$(DESTDIR)" .make/install.sh $(BUILD) "$(or $(PREFIX),/usr/local)"
 
 layers:

@@ -59,7 +59,7 @@ else
       'BEGIN { n = int(minutes * 42000 / step / 10) * 10; print (n < 200 ? 200 : n > 2000 ? 2000 : n) }')
     settings+=("train.max_steps=$steps")
   fi
-  announced="$steps steps of $step ms, about $(awk -v step="$step" -v n="$steps" 'BEGIN { printf "%.1f", n * step / 42000 }') minutes with its evaluations \
+  announced="$steps steps of $(printf %.0f "$step") ms, about $(awk -v step="$step" -v n="$steps" 'BEGIN { printf "%.1f", n * step / 42000 }') minutes with its evaluations \
 (Ctrl-C saves, and 'make quickstart' continues)"
   mkdir -p "$run"
   printf '%s\n' "${settings[@]}" >"$run/unfinished"

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <regex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -87,15 +88,6 @@ void print_error(const std::string& text) {
 
 /// Time that the other processes wait for the one that prints the error.
 constexpr std::chrono::seconds kTimeToSpeak{1};
-
-/// The message of an error in a rehearsal, without the number of simulated ranks that met it.
-std::string without_count_of_ranks(std::string text) {
-  constexpr std::string_view kEnd = " ranks failed)";
-  const std::size_t end = text.find(kEnd);
-  if (end == std::string::npos) return text;
-  const std::size_t begin = text.rfind(" (", end);
-  return begin == std::string::npos ? text : text.erase(begin, end + kEnd.size() - begin);
-}
 
 /// Refuses thread counts that OpenMP would silently reduce or ignore.
 void require_sane_threads() {
@@ -221,13 +213,23 @@ bool CommandOption::given() const {
 namespace {
 
 /// Help without the options that exclude each other: one that is given beside another is refused
-/// by name, and the list hides what an option does.
+/// by name, and the list hides what an option does. Types, bounds and defaults are in words.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override {
     std::string text = CLI::Formatter::make_option_opts(option);
     if (const std::size_t at = text.find(" Excludes:"); at != std::string::npos) text.erase(at);
-    return text;
+    // " INT:INT in [1 - 8]=2": a bound of 2^30 or more stands for none.
+    static const std::regex kBounds("([A-Z]+):[A-Z]+ in \\[([^ ]+) - ([^ ]+)\\]");
+    static const std::regex kDefault("^( [A-Z]+(?: from [^ ]+(?: to [^ ]+)?)?)=([^ ]+)");
+    constexpr double kNoBound = 1 << 30;
+    if (std::smatch found; std::regex_search(text, found, kBounds)) {
+      const std::string high = found.str(3);
+      const bool bound = std::strtod(high.c_str(), nullptr) < kNoBound;
+      text = found.prefix().str() + found.str(1) + " from " + found.str(2) +
+             (bound ? " to " + high : "") + found.suffix().str();
+    }
+    return std::regex_replace(text, kDefault, "$1, default $2");
   }
 };
 
@@ -402,6 +404,20 @@ Arguments in_order(Arguments left, const Arguments& given) {
   return left;
 }
 
+/// The message of the parser about an option that was given too often or without its value, in
+/// words that name the cause; other messages pass unchanged.
+std::string said_of_option(const std::string& text) {
+  std::smatch match;
+  static const std::regex kTwice("(-[^ ]+): At Most 1 required but received ([0-9]+)");
+  static const std::regex kNoValue("(-[^ ]+): 1 required .* missing");
+  if (std::regex_match(text, match, kTwice))
+    return fmt::format("{} is given {} times, and one value counts; give it once", match.str(1),
+                       match.str(2));
+  if (std::regex_match(text, match, kNoValue))
+    return fmt::format("{} needs a value behind it", match.str(1));
+  return text;
+}
+
 }  // namespace
 
 void add_tensor_option(CommandLine& app, int& tensor) {
@@ -444,10 +460,10 @@ std::optional<int> parse(CommandLine& app, const Invocation& call) {
         innermost = innermost->get_subcommands().front();
         command += " " + innermost->get_name();
       }
-      throw DeckError(
-          fmt::format("{}: {}", command,
-                      extra ? "not an argument of this command: " + join(left, " ") : error.what()),
-          hint_on_arguments(call.families, *innermost, command, left, call.arguments));
+      throw DeckError(fmt::format("{}: {}", command,
+                                  extra ? "not an argument of this command: " + join(left, " ")
+                                        : said_of_option(error.what())),
+                      hint_on_arguments(call.families, *innermost, command, left, call.arguments));
     });
   }
   return std::nullopt;
@@ -486,10 +502,7 @@ int with_mpi(const std::function<int(MpiSession&)>& body) {
       const auto* own = dynamic_cast<const Error*>(&error);
       // In a rehearsal more ranks agree than exist, because the others are simulated.
       const bool everywhere = (own ? own->agreed_ranks() : 1) >= session.size();
-      const bool rehearsed = own != nullptr && own->agreed_ranks() > session.size();
-      const std::string text = describe(error);
-      if (everywhere && session.rank() == 0)
-        print_error(rehearsed ? without_count_of_ranks(text) : text);
+      if (everywhere && session.rank() == 0) print_error(describe(error));
       if (everywhere) return static_cast<int>(code_of(error));
       print_error(fmt::format("[rank {}/{}] {}", session.rank(), session.host(), describe(error)));
       MpiSession::abort(code_of(error));

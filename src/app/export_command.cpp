@@ -5,6 +5,7 @@
 
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/output.hpp"
 #include "src/models/gpt/family.hpp"
 #include "src/models/gpt/foreign/conversion.hpp"
@@ -34,6 +35,12 @@ int export_checkpoint(MpiSession& session, const FamilyTable& families, const st
   for (const std::string& note : report.notes) print_safely("{}\n", printable_name(note));
   if (report.zero_tensors > 0)
     print_safely("{} biases that this model lacks were written as zeros\n", report.zero_tensors);
+  const std::string out = as_typed({request.out});
+  if (request.format == "hf")
+    print_safely("in Python: transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n",
+                 printable_name(request.out));
+  else if (request.format == "gguf")
+    print_safely("in llama.cpp: llama-cli -m {} -p \"Once\"\n", printable_name(out));
   return 0;
 }
 
@@ -42,7 +49,7 @@ int export_checkpoint(MpiSession& session, const FamilyTable& families, const st
 int export_command(const Invocation& call) {
   CommandLine app(
       "Writes a checkpoint as a model of another program. CHECKPOINT is a checkpoint, or a run "
-      "directory (its newest).",
+      "directory (its newest). Example: `choir export runs/quickstart --format hf --out model_hf`",
       "choir export");
   std::string path;
   bool ema = false;

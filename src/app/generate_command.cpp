@@ -170,27 +170,45 @@ void write_ids(const LoadedModel& loaded, const GenerateRequest& request, bool w
   show_times(generator, request, writes);
 }
 
-/// Reads the prompts of --prompt or --prompts. Collective.
-std::vector<Prompt> prompts_of(const GenerateRequest& request, Communicator& world) {
-  if (request.prompts.empty())
-    return {{.place = "--prompt", .id = "", .text = request.prompt, .turns = {}}};
+/// The text of a file, or of the standard input for "-", for the option `name`. Collective.
+std::string text_behind(const std::string& name, const std::string& path, const char* expected,
+                        Communicator& world) {
   constexpr std::size_t kMostMib = 256;
-  const bool piped = request.prompts == "-";
-  const std::string source = piped ? "the standard input" : request.prompts;
   std::string text;
   together(world, [&] {
     if (world.rank() != 0) return;
-    CappedText read = piped ? read_capped(std::cin, kMostMib)
-                            : read_capped_file(request.prompts, kMostMib, Pipes::read);
+    CappedText read = path == "-" ? read_capped(std::cin, kMostMib)
+                                  : read_capped_file(path, kMostMib, Pipes::read);
     if (!read.fault.empty())
-      throw DataError(fmt::format("--prompts: {} {}", source, read.fault),
-                      "expected a file with one prompt per line, or - for the standard input");
+      throw DataError(
+          fmt::format("{}: {} {}", name, path == "-" ? "the standard input" : path, read.fault),
+          expected);
     text = std::move(read.text);
   });
   broadcast_text(world, text);
+  return text;
+}
+
+/// Reads the prompts of --prompts, or takes the one of --prompt. Collective.
+std::vector<Prompt> prompts_of(const GenerateRequest& request, Communicator& world) {
+  if (request.prompts.empty())
+    return {{.place = "--prompt", .id = "", .text = request.prompt, .turns = {}}};
+  const std::string text =
+      text_behind("--prompts", request.prompts,
+                  "expected a file with one prompt per line, or - for the standard input", world);
   std::vector<Prompt> prompts;
-  together(world, [&] { prompts = read_prompts(text, source); });
+  together(world, [&] {
+    prompts = read_prompts(
+        text, request.prompts == "-" ? std::string("the standard input") : request.prompts);
+  });
   return prompts;
+}
+
+/// Replaces `--prompt -` by the whole standard input, without its last line end. Collective.
+void read_piped_prompt(GenerateRequest& request, Communicator& world) {
+  if (!request.prompted || request.prompt != "-") return;
+  request.prompt = text_behind("--prompt", "-", "expected a text", world);
+  if (request.prompt.ends_with('\n')) request.prompt.pop_back();
 }
 
 /// Treats the lines of the standard input as turns of a user until it ends. Collective.
@@ -211,11 +229,12 @@ void talk(const LoadedModel& loaded, const GenerateRequest& request, Communicato
   }
 }
 
-int generate(MpiSession& session, const GenerateRequest& request) {
+int generate(MpiSession& session, GenerateRequest request) {
   Workplace place;
   place.mesh = inference_mesh(session, request.tensor);
   Communicator& world = place.mesh->world();
   choose_threads(place.mesh->node());
+  read_piped_prompt(request, world);
   const std::vector<Prompt> prompts = prompts_of(request, world);
   LoadedModel opened = open_model(request.families, request.checkpoint, request.precision,
                                   *place.mesh, with_ema({"device=" + request.device}, request.ema));
@@ -253,11 +272,14 @@ int generate(MpiSession& session, const GenerateRequest& request) {
 int generate_command(const Invocation& call) {
   CommandLine app(
       "Continues a prompt. CHECKPOINT is a checkpoint, or a run directory (its newest). Files and "
-      "pipes receive the bytes of the text; a terminal shows control characters as escapes.",
+      "pipes receive the bytes of the text; a terminal shows control characters as escapes. "
+      "Example: "
+      "`choir generate runs/quickstart --prompt ROMEO: --tokens 100`",
       "choir generate");
   GenerateRequest request{.families = call.families};
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
-  const auto prompt = app.add_option("--prompt", request.prompt, "text to continue");
+  const auto prompt =
+      app.add_option("--prompt", request.prompt, "text to continue; - is the whole standard input");
   const auto ids =
       app.add_option("--ids", request.ids,
                      "token ids to continue (3,17,5), also for models without a tokenizer")

@@ -259,7 +259,10 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   std::optional<LayoutSearch> search;
   const LayoutChoice* chosen = nullptr;
   if (searching) {
-    search = search_layouts(wanted, variants);
+    // A calibration that was disturbed says nothing about which layout is faster.
+    PlanCase ladder = wanted;
+    if (ladder.calibration && !ladder.calibration->noise.empty()) ladder.calibration.reset();
+    search = search_layouts(ladder, variants);
     if (plan && plan->fits()) {
       if (!search->fitting.empty()) chosen = &search->fitting.front();
     } else {

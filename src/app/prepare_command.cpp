@@ -34,8 +34,28 @@ struct TextRequest {
   Arguments paths;
   std::string out, tokenizer = "char";
   std::int64_t vocab_size = 0;
+  bool overwrite = false;
   PrepareOptions options;
 };
+
+/// Keeps the request for the folder, and refuses to replace the data of another one.
+void keep_request(TextRequest& request) {
+  std::error_code ignored;
+  const auto whole = [&](const std::string& path) {
+    return std::filesystem::absolute(path, ignored).lexically_normal().string();
+  };
+  nlohmann::ordered_json json;
+  json["sources"] = nlohmann::ordered_json::array();
+  for (const std::string& path : request.paths) json["sources"].push_back(whole(path));
+  json["text_field"] = request.options.field;
+  json["tokenizer"] = std::filesystem::exists(request.tokenizer, ignored) ? whole(request.tokenizer)
+                                                                          : request.tokenizer;
+  json["vocab_size"] = request.vocab_size;
+  json["train_fraction"] = request.options.train_fraction;
+  json["tokens_per_shard"] = request.options.tokens_per_shard;
+  request.options.request = dumped_safely(json);
+  if (!request.overwrite) require_same_request(request.out, request.options.request);
+}
 
 void refuse_vocab_size(const TextRequest& request) {
   if (request.vocab_size != 0)
@@ -45,8 +65,9 @@ void refuse_vocab_size(const TextRequest& request) {
 
 /// Prepares text with the tokens of a tokenizer file, or of a byte-pair encoding that all ranks
 /// train together.
-int prepare_pieces(MpiSession& session, const TextRequest& request) {
+int prepare_pieces(MpiSession& session, TextRequest& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  together(mesh->world(), [&] { keep_request(request); });
   std::optional<Vocabulary> vocabulary;
   if (request.tokenizer == "bpe") {
     together(mesh->world(), [&] {
@@ -93,6 +114,8 @@ void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
                  "fraction of the text for training; the rest is for validation")
       .within(0.0, 1.0);
   app.add_option("--tokens-per-shard", request->options.tokens_per_shard, "tokens per file");
+  app.add_flag("--overwrite", request->overwrite,
+               "replace prepared data of other files or options in --out");
   choose(app, chosen, [request] {
     const std::string& tokenizer = request->tokenizer;
     std::error_code ignored;
@@ -103,6 +126,7 @@ void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
     return without_mpi([&] {
       refuse_vocab_size(*request);
       request->options.tokenizer = vocabulary_kind_of(tokenizer);
+      keep_request(*request);
       print_safely("{}\n",
                    prepare_text(request->paths, request->out, request->options).to_string());
       return 0;

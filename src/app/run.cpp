@@ -27,7 +27,10 @@ void print_usage() {
   print_safely("usage: choir SUBCOMMAND ...      (choir SUBCOMMAND --help)\n\n");
   for (const Command& command : commands())
     print_safely("  {:<10} {}\n", command.name, command.summary);
-  print_safely("\non several ranks: mpiexec -n N choir train DECK.json [key.path=value ...]\n");
+  print_safely(
+      "\non several ranks: jobs/launch -n N choir train DECK.json [key.path=value ...], or "
+      "mpiexec,\n"
+      "srun or flux in place of jobs/launch. The first hour: README.md, inputs/README.md.\n");
 }
 
 struct ForeignCommand {

@@ -95,6 +95,20 @@ std::string describe_keys(const FamilyTable& table, const std::string& word) {
                   "`choir train --describe` lists every key");
 }
 
+/// Prints the keys that the words name, and then throws for the words that name none.
+void print_keys(const FamilyTable& table, const Arguments& words) {
+  std::string unknown, hint;
+  for (const std::string& word : words) {
+    try {
+      print_safely("{}\n", describe_keys(table, word.substr(0, word.find('='))));
+    } catch (const DeckError& error) {
+      unknown += (unknown.empty() ? "" : "\n  ") + std::string(error.what());
+      hint = error.hint();
+    }
+  }
+  if (!unknown.empty()) throw DeckError(unknown, hint);
+}
+
 /// The ranks of a run that is not started here: --ranks and --ranks-per-node.
 struct RequestedRanks {
   std::optional<int> all, on_node;
@@ -190,8 +204,7 @@ int train_command(const Invocation& call) {
       if (schema || words.empty())
         print_safely("{}\n", schema ? deck_schema(call.families) : describe_deck(call.families));
       else
-        for (const std::string& word : words)
-          print_safely("{}\n", describe_keys(call.families, word.substr(0, word.find('='))));
+        print_keys(call.families, words);
       return 0;
     });
   if (deck.empty())

@@ -7,6 +7,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/process.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {
@@ -54,6 +55,15 @@ std::int64_t pack(ExitCode code, int rank) {
   return ((std::int64_t{1} << 31) - rank) * 256 + static_cast<int>(code);
 }
 
+/// True if the maximum of the digests equals their minimum, which is the complement of the maximum
+/// of the complements. No other digests are exchanged.
+bool all_equal(Communicator& comm, std::uint64_t digest) {
+  std::array<std::int64_t, 2> ends{static_cast<std::int64_t>(digest),
+                                   static_cast<std::int64_t>(~digest)};
+  comm.all_reduce(ends.data(), ends.size(), DType::i64, ReduceOp::max);
+  return ends[0] == ~ends[1];
+}
+
 }  // namespace
 
 StepVerdict agree(Communicator& comm, const StepVerdict& mine) {
@@ -78,8 +88,12 @@ void raise_agreed(Communicator& comm, const StepVerdict& agreed, const std::exce
   std::int64_t failing = mine ? 1 : 0;
   comm.all_reduce(&failing, 1, DType::i64, ReduceOp::sum);
   Failure failure;
-  if (comm.rank() == agreed.failing_rank) {
-    failure = failure_of(mine);
+  if (mine) failure = failure_of(mine);
+  // An error that all ranks share, such as a wrong deck, is not one of a rank or of its host.
+  const bool shared = failing == comm.size() &&
+                      all_equal(comm, fnv1a(failure.text + '\0' + failure.hint +
+                                            std::to_string(static_cast<int>(failure.code))));
+  if (!shared && comm.rank() == agreed.failing_rank) {
     failure.text = fmt::format("rank {} on {}: {}", comm.rank(), host_name(), failure.text);
     if (failing > 1) failure.text += fmt::format(" ({} of {} ranks failed)", failing, comm.size());
   }
@@ -101,19 +115,6 @@ void together(Communicator& comm, const std::function<void()>& action) {
   const StepVerdict all = agree(comm, mine);
   if (all.failing_rank >= 0) raise_agreed(comm, all, error);
 }
-
-namespace {
-
-/// True if the maximum of the digests equals their minimum, which is the complement of the maximum
-/// of the complements. No other digests are exchanged.
-bool all_equal(Communicator& comm, std::uint64_t digest) {
-  std::array<std::int64_t, 2> ends{static_cast<std::int64_t>(digest),
-                                   static_cast<std::int64_t>(~digest)};
-  comm.all_reduce(ends.data(), ends.size(), DType::i64, ReduceOp::max);
-  return ends[0] == ~ends[1];
-}
-
-}  // namespace
 
 void require_equal(Communicator& comm, std::uint64_t digest, const std::string& what) {
   if (all_equal(comm, digest)) return;

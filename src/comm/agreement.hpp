@@ -14,8 +14,9 @@ namespace choir {
 
 /// Collective over `comm`. Runs `action` on this rank. If it throws on any rank, every rank throws
 /// the error of the lowest failing rank (same exit code, text prefixed with "rank r on host: "; the
-/// number of failing ranks is appended if there are several). On a single rank the error passes
-/// unchanged. `action` must not call collectives on `comm`.
+/// number of failing ranks is appended if there are several). An error that all ranks share, such
+/// as a wrong deck, has neither, and on a single rank the error passes unchanged. `action` must not
+/// call collectives on `comm`.
 void together(Communicator& comm, const std::function<void()>& action);
 
 /// Collective: every rank passes the same digest, or CommError names the ranks that differ from the

@@ -126,12 +126,30 @@ std::string missing_folder(const fs::path& path) {
   return {};
 }
 
+/// Advice on a checkpoint of a run that has others: it was removed, or no step of that number was
+/// saved. "" for other paths.
+std::string advice_on_checkpoint(const fs::path& path) {
+  const auto is_step = [](const std::string& name) { return name.starts_with("step_"); };
+  if (!is_step(path.filename().string()) || path.parent_path().filename() != "checkpoints")
+    return {};
+  std::vector<std::string> there;
+  for (const std::string& name : names_in(path.parent_path()))
+    if (is_step(name)) there.push_back(name);
+  if (there.empty()) return {};
+  std::ranges::sort(there);
+  const std::size_t skipped = there.size() > kMostListed ? there.size() - kMostListed : 0;
+  there.erase(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(skipped));
+  return fmt::format("that step was not saved, or checkpoint.keep removed it since; '{}' has {}{}",
+                     path.parent_path().string(), skipped > 0 ? "... " : "", join(there, ", "));
+}
+
 }  // namespace
 
 std::string advice_on_missing(const std::string& path) {
   fs::path given = fs::path(path).lexically_normal();
   if (!given.has_filename()) given = given.parent_path();
   if (path.empty() || is_there(given)) return {};
+  if (const std::string saved = advice_on_checkpoint(given); !saved.empty()) return saved;
   if (const fs::path exact = in_usual_folder(given, true); !exact.empty())
     return fmt::format("did you mean '{}'?", exact.string());
   if (const fs::path near = corrected(given); !near.empty())
@@ -187,6 +205,8 @@ std::string advice_on_hub_name(std::string_view word) {
 }
 
 std::string advice_on_path(const std::string& path, const std::string& otherwise) {
+  if (path == "-")
+    return "'-' is not the standard input here: save what it carries in a file, and name the file";
   if (std::string hub = advice_on_hub_name(path); !hub.empty()) return hub;
   const std::string near = advice_on_missing(path);
   if (near.empty()) return otherwise;

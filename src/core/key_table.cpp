@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <ranges>
 #include <string>
 
 #include "choir/core/key_table.hpp"
@@ -510,6 +511,22 @@ std::string advice_on_path_end(const std::vector<ForeignKey>& names, const std::
 
 }  // namespace
 
+namespace {
+
+/// The keys, at most four, whose last name contains `word`: "'a' or 'b'"; "" for none or more.
+std::string keys_with_part(const std::vector<std::string>& paths, const std::string& word) {
+  constexpr std::size_t kShortest = 4, kMost = 4;
+  const std::string part = fold_name(word);
+  if (part.size() < kShortest) return {};
+  std::vector<std::string> found;
+  for (const std::string& path : paths)
+    if (path.substr(path.rfind('.') + 1).find(part) != std::string::npos)
+      found.push_back("'" + path + "'");
+  return found.size() > kMost ? "" : join(found, " or ");
+}
+
+}  // namespace
+
 std::string KeySet::advice_for(const std::string& path) const {
   const std::string folded = fold_name(path);
   const std::string last = folded.substr(folded.rfind('.') + 1);
@@ -532,7 +549,14 @@ std::string KeySet::unknown(const std::string& path) const {
   for (const std::string& legal : paths)
     if (legal.substr(legal.rfind('.') + 1) == fold_name(last))
       elsewhere.push_back("'" + legal + "'");
-  if (!elsewhere.empty()) return fmt::format("{}; the key is {}", head, join(elsewhere, " or "));
+  // A key of a part of another family, such as model.encoder.n_layer, is meant only if no shorter
+  // one is: "n_layer" is model.n_layer.
+  const auto depth = [](const std::string& key) { return std::ranges::count(key, '.'); };
+  if (!elsewhere.empty()) {
+    const auto least = std::ranges::min(elsewhere | std::views::transform(depth));
+    std::erase_if(elsewhere, [&](const std::string& key) { return depth(key) > least; });
+    return fmt::format("{}; the key is {}", head, join(elsewhere, " or "));
+  }
   const std::string advice = advice_for(path);
   if (!advice.empty()) return fmt::format("{}; {}", head, advice);
   if (last == path) {  // perhaps a section
@@ -552,6 +576,8 @@ std::string KeySet::unknown(const std::string& path) const {
     return fmt::format("{}; did you mean '{}'?", head,
                        path.substr(0, path.rfind('.') + 1) + near_last);
   if (!near.empty()) return fmt::format("{}; did you mean '{}'?", head, near);
+  if (const std::string parts = keys_with_part(paths, last); !parts.empty())
+    return fmt::format("{}; did you mean {}?", head, parts);
   if (!lasts.empty()) return fmt::format("{}; keys of this section: {}", head, join(lasts, ", "));
   return fmt::format("{}; sections: {}", head, join(sections(), ", "));
 }
@@ -623,19 +649,24 @@ void throw_problems(const std::vector<KeyProblem>& problems, const std::string& 
   if (problems.empty()) return;
   // A text that names legal values or the right name needs no further hint.
   const bool helped = std::ranges::all_of(problems, [](const KeyProblem& problem) {
-    constexpr std::array kHelps{"legal", "did you mean", "leave it out", "; the key is", " here"};
+    constexpr std::array kHelps{"legal",        "did you mean", "leave it out",
+                                "; the key is", " for example", " here"};
     return std::ranges::any_of(
         kHelps, [&](const char* words) { return problem.text.find(words) != std::string::npos; });
   });
   const bool unknown = std::ranges::any_of(problems, [](const KeyProblem& problem) {
     return problem.text.find("unknown key") != std::string::npos;
   });
-  const bool one = problems.size() == 1 && problems.front().keys.size() == 1;
-  const std::string hint =
-      helped ? ""
-      : unknown || !one
-          ? "`choir train --describe` lists every key"
-          : fmt::format("`choir train --describe {}` explains it", problems.front().keys.front());
+  std::vector<std::string> keys;
+  for (const KeyProblem& problem : problems)
+    for (const std::string& key : problem.keys)
+      if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
+  constexpr std::size_t kMost = 4;  // a longer list would be read less than the whole table
+  const bool few = !unknown && !keys.empty() && keys.size() <= kMost;
+  const std::string hint = helped ? ""
+                           : few  ? fmt::format("`choir train --describe {}` explains {}",
+                                                join(keys, " "), keys.size() == 1 ? "it" : "them")
+                                  : "`choir train --describe` lists every key";
   if (problems.size() == 1) throw DeckError(problems.front().text, hint);
   std::string text = fmt::format("{}: {} errors", source, problems.size());
   for (const KeyProblem& problem : problems) text += "\n  " + problem.text;

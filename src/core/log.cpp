@@ -191,7 +191,8 @@ void Logger::flush() {
 
 namespace {
 
-constexpr double kRenewal = 0.2;  // seconds between two updates on a terminal
+constexpr double kRenewal = 0.2;    // seconds between two updates on a terminal
+constexpr double kMostGrowth = 20;  // seconds up to which the interval of a log doubles
 
 }  // namespace
 
@@ -215,6 +216,7 @@ bool ProgressLine::due() const {
 
 void ProgressLine::at(std::int64_t done, std::int64_t total, std::int64_t begun,
                       std::string_view more) {
+  if (listener_) listener_();
   if (!due() || done <= begun || total <= 0) return;
   // Nothing is left of the phase itself, and "100 %, 0 ms left" would be false of what follows it.
   if (done >= total) return log_.status({});
@@ -228,6 +230,7 @@ void ProgressLine::at(std::int64_t done, std::int64_t total, std::int64_t begun,
   shown_ = now;
   if (log_.on_terminal()) return log_.status(text + std::string(more));
   said_ = now;
+  interval_ = std::max(interval_, std::min(2 * interval_, kMostGrowth));
   log_.info("{}", text);
 }
 

@@ -120,7 +120,11 @@ class Checks {
               "0; set it to 16, for example");
     if (deck_.checkpoint.init_map().empty() && deck_.checkpoint.init_run().empty())
       add({"train.frozen_precision", "checkpoint.init_from"},
-          given + " quantises weights of a base, but checkpoint.init_from names none");
+          given +
+              " quantises weights of a base, but checkpoint.init_from names none; set it to the "
+              "run "
+              "of `choir import` or of an earlier training, for example "
+              "checkpoint.init_from=runs/base");
     if (deck_.checkpoint.store_base)
       add({"train.frozen_precision", "checkpoint.store_base"},
           given +
@@ -139,8 +143,9 @@ class Checks {
                                         std::pair("init_skip", &checkpoint.init_skip)})
       if (!patterns->empty())
         add({std::string("checkpoint.") + key, "checkpoint.init_from"},
-            fmt::format("checkpoint.{} selects from checkpoint.init_from, which is not given",
-                        key));
+            fmt::format("checkpoint.{} selects from checkpoint.init_from, which is not given; set "
+                        "it, for example checkpoint.init_from=runs/base, or leave {} out",
+                        key, key));
   }
 
   void device() {

@@ -587,7 +587,7 @@ void add_watch_keys(Table& table) {
       .at_least(0);
   watch
       .add("evaluation", &Part::evaluation, "seconds",
-           "Time that an evaluation or a sample may take. 0: parallel.timeout.")
+           "Time that a micro-batch of an evaluation, or a sample, may take. 0: parallel.timeout.")
       .in_seconds()
       .at_least(0);
   watch

@@ -30,6 +30,7 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
+#include "src/report/run_formats.hpp"
 #include "src/store/directory.hpp"
 
 namespace choir::report {
@@ -347,7 +348,8 @@ void read_metrics(const std::string& path, ReportedRun& run) {
     if (record["event"] != "start") continue;
     run.starts.emplace_back();
     try {
-      run.starts.back() = {clamped_integer(record.value("step", 0.0)), record.value("time", "")};
+      run.starts.back() = {.step = clamped_integer(record.value("step", 0.0)),
+                           .time = record.value("time", "")};
       run.start = start_of(record);
     } catch (const json::exception&) {
       run.notes.emplace_back("a start record of metrics.jsonl is damaged and was skipped");
@@ -355,6 +357,11 @@ void read_metrics(const std::string& path, ReportedRun& run) {
     }
     const std::string fault = fault_of(run.start);
     run.start.known = fault.empty();
+    const RunStart& s = run.start;
+    if (s.known)
+      run.starts.back().layout = fmt::format(
+          "{} = dp {} x tp {} x pp {} x cp {}",
+          counted(static_cast<std::int64_t>(s.ranks.size()), "rank"), s.dp, s.tp, s.pp, s.cp);
     if (!fault.empty())
       run.notes.push_back(
           fmt::format("a start record of metrics.jsonl is damaged and was skipped: {}", fault));

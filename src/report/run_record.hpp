@@ -68,6 +68,7 @@ struct RunStart {
 struct JobStart {
   std::int64_t step = 0;  ///< steps done before the job
   std::string time;       ///< local time as in the log
+  std::string layout{};   ///< "2 ranks = dp 2 x tp 1 x pp 1 x cp 1"; "" if it is not known
 };
 
 /// The state of a run. `silent`: its log has no end, and nothing shows that it is running.

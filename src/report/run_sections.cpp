@@ -11,6 +11,7 @@
 
 #include "choir/comm/layout.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/report/report_page.hpp"
 #include "src/report/svg_chart.hpp"
 
@@ -69,7 +70,7 @@ Chart chart_of(const Subject& subject, const std::vector<ReportedRun>& runs) {
     if (s.curve.x.size() > kColumns && chart.note.empty())
       chart.note = "Lines are means of neighbouring steps; the shaded area spans their extremes.";
     else if (s.noisy && s.curve.x.size() >= kSmoothed && chart.note.empty())
-      chart.note = "Pale: as logged. Bold: running mean.";
+      chart.note = "Thin line: as logged. Thick line: running mean.";
   }
   return chart;
 }
@@ -350,17 +351,35 @@ std::string phases_section(const std::vector<ReportedRun>& runs) {
   return section("Time per step", "<div class=grid>" + body + "</div>");
 }
 
+/// The layouts of the jobs of a run whose layout changed: "Its layout changed: from step 1 2 ranks
+/// = dp 2 ..., from step 1521 4 ranks = ...". "" if it did not.
+std::string changed_layouts(const ReportedRun& run) {
+  constexpr std::size_t kMost = 12;  // a long chain of jobs
+  std::vector<std::string> parts;
+  const std::string* before = nullptr;
+  for (const JobStart& job : run.starts) {
+    if (job.layout.empty() || (before != nullptr && *before == job.layout)) continue;
+    before = &job.layout;
+    parts.push_back(fmt::format("from step {} {}", job.step + 1, job.layout));
+  }
+  if (parts.size() < 2) return {};
+  const bool cut = parts.size() > kMost;
+  if (cut) parts.erase(parts.begin(), parts.end() - static_cast<std::ptrdiff_t>(kMost));
+  return fmt::format("<p class=note>Its layout changed{}: {}. The picture shows the last one.</p>",
+                     cut ? ", lastly" : "", escape_html(join(parts, "; ")));
+}
+
 std::string layout_section(const std::vector<ReportedRun>& runs) {
   std::string body;
   for (const ReportedRun& run : runs) {
     if (!run.start.known) continue;
     const RunStart& s = run.start;
     body += fmt::format(
-        "<div class=card><h3>{}{} rank{} = dp {} x tp {} x pp {} x cp {}</h3>{}{}<p class=note>"
+        "<div class=card><h3>{}{} rank{} = dp {} x tp {} x pp {} x cp {}</h3>{}{}{}<p class=note>"
         "Order {}, the first varies fastest. {}</p></div>",
         runs.size() > 1 ? escape_html(run.name) + ": " : "", s.ranks.size(),
-        s.ranks.size() == 1 ? "" : "s", s.dp, s.tp, s.pp, s.cp, node_keys(s), mesh_picture(s),
-        escape_html(s.order), escape_html(s.device));
+        s.ranks.size() == 1 ? "" : "s", s.dp, s.tp, s.pp, s.cp, changed_layouts(run), node_keys(s),
+        mesh_picture(s), escape_html(s.order), escape_html(s.device));
   }
   return body.empty() ? "" : section("Layout", "<div class=grid>" + body + "</div>");
 }

@@ -7,6 +7,12 @@ train 1 model train.max_steps=1 eval.interval=0 checkpoint.interval=1
 expect "a model" 0 "summary:"
 
 # Options of other programs, other spellings, misspellings, and a prompt without its option.
+missing() {  # missing NAME CODE WORDS ARGUMENT...
+  local name=$1 wanted=$2 words=$3
+  shift 3
+  run 0 "$@"
+  expect "$name" "$wanted" "-> $words"
+}
 asked() {  # asked NAME WORDS ARGUMENT...: exit code 2, and a hint with these words
   local name=$1 words=$2
   shift 2
@@ -41,6 +47,30 @@ asked "an export without --out" "the result is named by --out: choir import mode
 asked "a subcommand of nanoGPT" "text is sampled by \`choir generate RUN --prompt TEXT\`" sample
 asked "a file without its kind" "the kind of data comes first: \`choir prepare text text.txt --out FOLDER\`" prepare text.txt
 asked "bpe without its size" "add --vocab-size, for example --vocab-size 8192" prepare text text.txt --tokenizer bpe --out bpe
+run 0 generate model --tokens 3 --tokens 4
+expect "an option twice" 2 "choir generate: --tokens is given 2 times" "give it once"
+run 0 generate model --tokens
+expect "an option without its value" 2 "choir generate: --tokens needs a value behind it"
+head -c 3 text.txt >prompt.txt
+run 0 generate model --prompt "$(cat prompt.txt)" --tokens 3 --seed 5
+expect "a prompt of three characters" 0 "$(cat prompt.txt)"
+cp stdout from_word
+echo | cat prompt.txt - | "$choir" generate model --prompt - --tokens 3 --seed 5 >from_pipe 2>&1
+check "a prompt from the standard input" cmp from_word from_pipe
+missing "the standard input as a text" 3 "'-' is not the standard input here: save what it carries in a file" prepare text - --out x
+missing "a step that is not there" 6 "that step was not saved, or checkpoint.keep removed it since; 'model/checkpoints' has step_00000001" generate model/checkpoints/step_00000009
+run 0 train --describe n_embd nonsense.key n_head
+expect "--describe of several keys, one of them unknown" 2 "model.n_embd" "model.n_head" "nonsense.key"
+run 0 train "$debug" warmup=10
+expect "a part of a key's name" 2 "did you mean 'optimizer.warmup_steps'?"
+run 0 train "$debug" n_layer=6
+expect "a key without its section, which parts of other families also have" 2 "the key is 'model.n_layer'"
+check "... and no other is named" lacks out "encoder"
+run 0 train "$debug" train.frozen_precision=nf4 model.lora.rank=4
+expect "a base that is missing" 2 "checkpoint.init_from names none" "for example checkpoint.init_from=runs/base"
+run 3 train "$debug" train.unfreeze='["a"]'
+expect "a deck error of all ranks" 2 "choir: command line: train.unfreeze" "\`choir train --describe train.unfreeze train.freeze\` explains them"
+check "... names no rank" lacks out "ranks failed"
 run 0 export model --format huggingface --out x
 expect "another name of a format" 2 "did you mean 'hf'?"
 run 0 help train
@@ -83,12 +113,6 @@ run 0 train "$debug" model.decoding.strategy=beam model.optim.name=adamw
 expect "keys of NeMo" 2 "use \`choir transcribe --beam N\`" "what NeMo calls 'model.optim.name' is 'optimizer.name' here"
 
 # Files that are not there, and names of the hub.
-missing() {  # missing NAME CODE WORDS ARGUMENT...
-  local name=$1 wanted=$2 words=$3
-  shift 3
-  run 0 "$@"
-  expect "$name" "$wanted" "-> $words"
-}
 cp "$debug" debug.json
 missing "a misspelt deck" 2 "did you mean 'debug.json'?" train debgu.json
 ln -s "$root/inputs" inputs
@@ -258,7 +282,7 @@ expect "a list whose quotes the shell took" 3 "'data.train=[\"text.txt\"]'; or w
 OMP_NUM_THREADS=$(($(launch_cores) + 1)) run 0 train debug.json 'data.train=["text.txt"]' run.dir=crowded train.max_steps=1 checkpoint.interval=0
 expect "more threads than cores" 0 "1 rank with $(($(launch_cores) + 1)) threads in all share" "steps are slow, and the result is the same"
 run 0 generate --help
-expect "the help has defaults" 0 "--top-k INT:INT in [0 - 1073741824]=0"
+expect "the help has defaults" 0 "--top-k INT from 0, default 0" "--batch INT from 1 to 65536, default 8"
 check "... and no lists of what excludes what" lacks out "Excludes"
 # The folder that a refused first start left tells its cause to all who name it.
 run 0 train debug.json run.dir=runs/refused 'data.train=["text.txt"]' model.vocab_size=2

@@ -40,7 +40,7 @@ large=("$root/inputs/bench_d.json" model.n_layer=48 model.n_embd=6144 model.n_he
 run 0 plan "${large[@]}" --ranks 1024 --target h200 --json plan.json
 check "a summary has at most 25 lines" test "$(wc -l <stdout)" -le 25
 expect "... and the parts of the memory, the first layouts and the way to the rest" 0 "  memory of the fullest rank, 0, in dp=" "optimizer moments" \
-  "; in all " "more fit; --all prints 12 of them with reasons, and the whole plan"
+  "; in all " "more fit; --all prints 12 with reasons, and the whole plan"
 expect "1024 cards" 0 "layouts of 1,024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "  use: "
 check "... as JSON" has plan.json '"choices"'
 check "... in which something fits" matches plan.json '"fits": true'

@@ -28,6 +28,13 @@ check "TensorBoard: a file for each start" test "$(ls a/tensorboard/events.out.t
 check "... with the version in front" matches "$(ls a/tensorboard/* | head -n 1)" "brain.Event:2"
 check "... and the losses" matches "$(ls a/tensorboard/* | tail -n 1)" "train/loss"
 
+cp -r a changed
+awk '/"event":"start"/ && ++n == 2 { sub(/"tp":1/, "\"tp\":2"); sub(/"dp":2/, "\"dp\":1") } 1' a/metrics.jsonl >changed/metrics.jsonl
+run 0 report changed
+check "a layout that changed is told" has changed/report.html \
+  "Its layout changed: from step 1 2 ranks = dp 2 x tp 1 x pp 1 x cp 1; from step 8 2 ranks = dp 1 x tp 2 x pp 1 x cp 1"
+check "... and one that did not is not" lacks $page "Its layout changed"
+
 run 0 report a --wandb
 expect "an offline run of W&B" 0 "a/wandb/offline-run-" "upload with: wandb sync"
 check "... that begins as one" eval '[ "$(head -c 4 a/wandb/offline-run-*/run-*.wandb)" = ":W&B" ]'

@@ -102,6 +102,22 @@ end 10
 expect "Ctrl-C without a launcher saves" 75 "stopping after step" "SIGINT" "checkpoint int_single/checkpoints/step_" \
   "run the same command again to continue"
 
+# An evaluation of an hour is left between two micro-batches.
+endless=(train "$root/inputs/verify_gpt.json" train.global_batch_size=2 eval.interval=2 eval.batches=100000000)
+start 0 "${endless[@]}" run.dir=evaluates
+check "a long evaluation says how far it is" wait_for out "evaluation: 0 %, "
+kill -TERM "$pid"
+began=$(now_ms)
+end 10
+took=$(($(now_ms) - began))
+expect "SIGTERM in an evaluation" 75 "the evaluation after step 2 is left unfinished" "SIGTERM" "checkpoint evaluates/checkpoints/step_00000002"
+in_time "... within a second" "$took" 1000
+start 2 "${endless[@]}" run.dir=asked_in_evaluation
+wait_for out "evaluation: 0 %, "
+touch asked_in_evaluation/stop_now
+end 20
+expect "a stop_now file in an evaluation of two ranks" 75 "is left unfinished" "stop file asked_in_evaluation/stop_now" "step_00000002"
+
 # Ctrl-C reaches a whole process group, and timeout signals a process and its group: jobs/launch passes on one request,
 # which waits for the save although the step takes longer than Open MPI's mpiexec waits.
 if [ "$(launchers_mpiexec)" = openmpi ]; then

@@ -15,6 +15,12 @@ damaged=("2 rows left out" "not valid JSON 1 (first 'documents/part_ab.jsonl', l
 run 0 prepare text documents --out one --tokenizer byte --text-field body
 expect "prepare documents" 0 "documents   1,398" "${damaged[@]}"
 run 1 prepare text documents --out one --tokenizer bpe --vocab-size 300 --text-field body
+expect "other options do not replace prepared data" 3 "'one' already holds other prepared data: 5 text files, tokenizer byte; another request in: tokenizer, vocab_size" "--overwrite"
+run 0 prepare text all.jsonl --out one --tokenizer byte --text-field body
+expect "... nor do other files" 3 "another request in: sources"
+run 0 prepare text documents --out one --tokenizer byte --text-field body
+expect "... but the same request does" 0 "documents   1,398"
+run 1 prepare text documents --out one --tokenizer bpe --vocab-size 300 --text-field body --overwrite
 expect "... with bpe" 0 "documents   1,398" "${damaged[@]}"
 run 2 prepare text documents --out two --tokenizer one/tokenizer.json --text-field body
 expect "... on two ranks" 0 "documents   1,398" "${damaged[@]}"

@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace choir {
 
@@ -74,7 +76,7 @@ class Logger {
 class ProgressLine {
  public:
   /// In a log, lines are at least `interval` seconds apart, and the first one comes after the first
-  /// interval.
+  /// interval; intervals below 20 seconds double with each line up to that.
   ProgressLine(Logger& log, std::string phase, double interval = 10);
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
@@ -84,6 +86,8 @@ class ProgressLine {
           std::string_view more = {});
   /// True if at() would print now.
   bool due() const;
+  /// `listener` is called at the beginning of every at(), whether that prints or not.
+  void listen(std::function<void()> listener) { listener_ = std::move(listener); }
   /// Restarts the clock: earlier time does not count for the speed.
   void restart();
 
@@ -91,6 +95,7 @@ class ProgressLine {
   Logger& log_;
   std::string phase_;
   double interval_, began_, said_, shown_;
+  std::function<void()> listener_;
 };
 
 }  // namespace choir

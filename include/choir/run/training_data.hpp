@@ -137,9 +137,9 @@ class TrainingData {
   /// Evaluates the validation data. Collective over the mesh.
   virtual EvaluationResult validate(ModelInstance& instance, ProgressLine* progress) = 0;
   /// Returns a sample of the model's output for people on rank 0; "" on other ranks, or if there is
-  /// none besides the examples of the last evaluation. Collective over the mesh, if it needs the
-  /// other ranks.
-  virtual std::string sample(ModelInstance&) { return {}; }
+  /// none besides the examples of the last evaluation. Shows how much of it is done in `progress`.
+  /// Collective over the mesh, if it needs the other ranks.
+  virtual std::string sample(ModelInstance&, ProgressLine* /*progress*/) { return {}; }
 };
 
 /// Local except for validate().

@@ -198,7 +198,8 @@ class Spool {
   std::int64_t count_ = 0;
 };
 
-void write_meta(const PrepareSummary& summary, const std::string& folder) {
+void write_meta(const PrepareSummary& summary, const std::string& request,
+                const std::string& folder) {
   nlohmann::ordered_json meta;
   meta["format"] = "choir-text";
   meta["version"] = 1;
@@ -216,6 +217,7 @@ void write_meta(const PrepareSummary& summary, const std::string& folder) {
                                    std::pair{"train_shards", summary.train_shards},
                                    std::pair{"val_shards", summary.val_shards}})
     meta[key] = static_cast<std::uint64_t>(value);
+  if (!request.empty()) meta["prepared_with"] = nlohmann::ordered_json::parse(request);
   const std::string text = dumped(meta, 1) + "\n";
   PosixFile file = PosixFile::for_writing(folder + "/meta.json");
   file.write_at(text.data(), text.size(), 0);
@@ -398,9 +400,10 @@ void divide(PrepareSummary& summary, std::int64_t total, const std::string& path
 }
 
 /// Writes the shards with `write`, then the other files, and commits the folder.
-void finish(PrepareSummary& summary, Workplace& workplace, std::int64_t tokens_per_shard,
+void finish(PrepareSummary& summary, Workplace& workplace, const PrepareOptions& options,
             const std::function<void(ShardWriter&)>& write) {
-  ShardWriter writer(workplace.path(), *summary.vocabulary, summary.train_tokens, tokens_per_shard);
+  ShardWriter writer(workplace.path(), *summary.vocabulary, summary.train_tokens,
+                     options.tokens_per_shard);
   write(writer);
   if (writer.written() != summary.train_tokens + summary.val_tokens)
     throw DataError(
@@ -410,7 +413,7 @@ void finish(PrepareSummary& summary, Workplace& workplace, std::int64_t tokens_p
   summary.val_shards = writer.val_shards();
   const bool has_file = summary.vocabulary->kind() == VocabularyKind::bpe;
   summary.vocabulary->save(workplace.path() + (has_file ? "/tokenizer.json" : "/vocab.json"));
-  write_meta(summary, workplace.path());
+  write_meta(summary, options.request, workplace.path());
   workplace.commit();
   summary.folder = workplace.final_path();
 }
@@ -431,7 +434,7 @@ PrepareSummary prepare_characters(const TextSource& source, const std::string& o
   divide(summary, bytes ? text.bytes : text.code_points, source.files().front().path,
          options.train_fraction);
   Workplace workplace(out_dir);
-  finish(summary, workplace, options.tokens_per_shard, [&](ShardWriter& writer) {
+  finish(summary, workplace, options, [&](ShardWriter& writer) {
     encode_texts(nullptr, source, *summary.vocabulary, options.part_bytes,
                  [&](std::span<const std::int32_t> ids) { writer.append(ids); });
     writer.close();
@@ -440,6 +443,35 @@ PrepareSummary prepare_characters(const TextSource& source, const std::string& o
 }
 
 }  // namespace
+
+void require_same_request(const std::string& out_dir, const std::string& request) {
+  constexpr std::size_t kMostMib = 16;
+  const std::string path = out_dir + "/meta.json";
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return;
+  const nlohmann::json meta = json_unless_broken(read_capped_file(path, kMostMib).text);
+  const auto member = [](const nlohmann::json& object, const char* name) {
+    return object.is_object() && object.contains(name) ? object[name] : nlohmann::json();
+  };
+  const nlohmann::json old = member(meta, "prepared_with");
+  const nlohmann::json wanted = nlohmann::json::parse(request);
+  if (old == wanted) return;
+  std::string differences;
+  for (const auto& [name, value] : wanted.items())
+    if (old.is_object() && member(old, name.c_str()) != value)
+      differences += (differences.empty() ? "" : ", ") + name;
+  const nlohmann::json files = member(meta, "text_files"), tokenizer = member(meta, "tokenizer");
+  const bool counted = files.is_number_integer() && tokenizer.is_string();
+  throw DataError(
+      fmt::format("'{}' already holds other prepared data{}{}", out_dir,
+                  counted ? fmt::format(": {}, tokenizer {}",
+                                        choir::counted(files.get<std::int64_t>(), "text file"),
+                                        tokenizer.get<std::string>())
+                          : "",
+                  differences.empty() ? "" : fmt::format("; another request in: {}", differences)),
+      "name another --out, because runs that were trained on these data need them; --overwrite "
+      "replaces them");
+}
 
 PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,
                             const PrepareOptions& options, Communicator* ranks) {
@@ -477,8 +509,7 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
     summary.encoding_seconds = seconds;
     summary.ranks = ranks ? ranks->size() : 1;
     divide(summary, spool->count(), source->files().front().path, options.train_fraction);
-    finish(summary, *workplace, options.tokens_per_shard,
-           [&](ShardWriter& writer) { spool->move_to(writer); });
+    finish(summary, *workplace, options, [&](ShardWriter& writer) { spool->move_to(writer); });
   });
   return summary;
 }

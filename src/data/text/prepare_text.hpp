@@ -27,7 +27,13 @@ struct PrepareOptions {
   std::int64_t part_bytes = std::int64_t{1} << 22;
   /// The field of JSON lines and the column of Parquet that hold the text.
   std::string field = "text";
+  /// JSON of the request, which meta.json keeps as "prepared_with"; "" for none.
+  std::string request{};
 };
+
+/// Throws DataError if `out_dir` holds text that was prepared with another `request` (of
+/// PrepareOptions), which would be lost, and with which runs may have begun. Local.
+void require_same_request(const std::string& out_dir, const std::string& request);
 
 struct PrepareSummary {
   std::optional<Vocabulary> vocabulary;  ///< always set

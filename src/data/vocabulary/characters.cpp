@@ -57,9 +57,11 @@ class Characters : public VocabularyModel {
     return walk(text, more_follows, ids, [&](const CodePoint& c, std::size_t at) {
       const auto position = base + static_cast<std::int64_t>(at);
       if (c.length == 0) refuse_utf8(source, position);
-      throw DataError(fmt::format("character {} at byte {} of {} is not in the vocabulary of {}",
-                                  name_code_point(c.value), position, source, size()),
-                      "use text of the kind the vocabulary was made from, or the byte tokenizer");
+      throw DataError(
+          fmt::format("character {} at byte {} of {} is not in the vocabulary of {}",
+                      name_code_point(c.value), position, source, size()),
+          "leave it out: this model knows the characters of its training text alone; one "
+          "that is trained with data.tokenizer=byte takes any text");
     });
   }
   Vocabulary::Encoded try_encode(std::string_view text) const override {

@@ -86,10 +86,15 @@ bool is_tokenizer_json(std::string_view json) {
 VocabularyKind vocabulary_kind_of(std::string_view name) {
   for (const VocabularyKind kind : {VocabularyKind::character, VocabularyKind::byte})
     if (name == name_of(kind)) return kind;
+  for (const VocabularyKind kind : {VocabularyKind::character, VocabularyKind::byte})
+    if (name.starts_with(name_of(kind)))
+      throw DeckError(fmt::format("unknown tokenizer '{}'", name),
+                      fmt::format("did you mean '{}'?", name_of(kind)));
   throw DeckError(fmt::format("unknown tokenizer '{}'", name),
                   advice_on_path(std::string(name),
                                  "use char or byte, or the file of a tokenizer (tokenizer.json, "
-                                 "tokenizer.model)"));
+                                 "tokenizer.model); `choir prepare text FILES --out FOLDER "
+                                 "--tokenizer bpe --vocab-size 8192` trains one"));
 }
 
 std::string_view name_of(VocabularyKind kind) {

@@ -172,7 +172,8 @@ Finding judge_blas(std::optional<int> flavour, const std::string& config, bool a
     if (avx2 && *flavour != 1 && config.find(old) != std::string::npos)
       return {
           Health::warning, "BLAS",
-          fmt::format("{}: uses kernels for {}, which has no AVX2; fp64 is several times slower",
+          fmt::format("{}: uses kernels for {}, which has no AVX2; fp64 is several times slower, "
+                      "which concerns train.precision=fp64 and `choir verify` alone",
                       text, old),
           "OPENBLAS_CORETYPE=SkylakeX (AVX-512), Zen or Haswell (AVX2) in the environment, or a "
           "newer OpenBLAS"};

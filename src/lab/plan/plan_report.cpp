@@ -245,10 +245,16 @@ double total_of(const LayoutPlan& plan) {
   return plan.needs();
 }
 
+/// True if layouts are ordered by predicted times: those of a disturbed calibration mean little.
+bool is_timed(const PlanCase& request) {
+  return request.calibration && request.calibration->noise.empty();
+}
+
 /// "60.0 GiB of 77.5 GiB, 77 %".
 std::string share_text(const LayoutPlan& plan) {
-  return fmt::format("{} of {}, {:.0f} %", format_bytes(total_of(plan)),
-                     format_bytes(plan.memory_limit), 100 * total_of(plan) / plan.memory_limit);
+  const double percent = 100 * total_of(plan) / plan.memory_limit;
+  return fmt::format("{} of {}, {}", format_bytes(total_of(plan)), format_bytes(plan.memory_limit),
+                     percent < 0.5 ? "less than 1 %" : fmt::format("{:.0f} %", percent));
 }
 
 /// The host memory that a plan needs in addition to a GPU's.
@@ -445,6 +451,21 @@ std::string job_text(const LayoutChoice* chosen, const PlanCase& request, const 
       gpus ? fmt::format(":ngpus={}", per_node) : "", variables);
 }
 
+/// The time of the whole run, as far as it is known.
+std::string duration_text(const LayoutPlan& plan, const PlanCase& request) {
+  const std::int64_t steps = request.deck.train.max_steps, interval = request.deck.eval.interval;
+  if (!plan.time)
+    return "  time        not known; `choir calibrate` measures this machine once for "
+           "--calibration, "
+           "and `choir bench step` times this deck\n";
+  std::string text = fmt::format("  time        {} of {}: about {}", counted(steps, "step"),
+                                 step_text(plan.time->seconds),
+                                 format_duration(static_cast<double>(steps) * plan.time->seconds));
+  if (interval > 0)
+    text += fmt::format(", and {}", counted((steps + interval - 1) / interval, "evaluation"));
+  return text + "\n";
+}
+
 /// The lines to type in order to train by this plan.
 std::string command_text(const LayoutChoice* chosen, int ranks, const PlanWords& words) {
   const auto train = [&](const std::string& deck) {
@@ -475,7 +496,7 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Lay
   if (own) text += fmt::format("  as written  {}\n", short_text(*plan));
   // A layout that changes nothing is the line above.
   if (chosen != nullptr && !(own && chosen->changes.empty()))
-    text += fmt::format("  {}    {}\n", request.calibration ? "fastest " : "simplest",
+    text += fmt::format("  {}    {}\n", is_timed(request) ? "fastest " : "simplest",
                         short_text(chosen->plan));
   if (plan != nullptr && !own)
     text += fmt::format("  {}  {}: TOO LARGE\n", words.preset.empty() ? "as written" : "plain     ",
@@ -498,6 +519,7 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Lay
         100, 2);
   if (!request.target.note.empty()) text += wrap("note        " + request.target.note, 100, 2);
   if (!own && chosen == nullptr) return text + "\n";
+  text += duration_text(own ? *plan : chosen->plan, request);
   text += command_text(chosen, request.ranks, words);
   if (!words.preset.empty())
     text += "  data        random ids, until data.format and data.train of that deck name others\n";
@@ -536,12 +558,11 @@ std::string table_head(const LayoutSearch& search, const PlanCase& request) {
       "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>13} {:>15}  {:>7}{}\n",
       counted(request.ranks, "rank"), std::min(request.ranks, request.ranks_per_node),
       format_bytes(search.fitting.front().plan.memory_limit),
-      request.calibration ? "the fastest first, by " + clock_text(*request.calibration)
-                          : "the simplest first",
+      is_timed(request) ? "the fastest first, by " + clock_text(*request.calibration)
+                        : "the simplest first",
       "#", "layout", "zero", "sp", "recompute", "micro x accum", "memory", "bubble",
-      request.calibration
-          ? fmt::format("  {:>9}  {:>9}", "s/step", tokens ? "tokens/s" : "batches/s")
-          : "");
+      is_timed(request) ? fmt::format("  {:>9}  {:>9}", "s/step", tokens ? "tokens/s" : "batches/s")
+                        : "");
 }
 
 /// The line on times, and the changes of the first layout.
@@ -563,8 +584,10 @@ std::string to_string(const LayoutSearch& search, const PlanCase& request) {
   for (std::size_t i = 0; i < search.fitting.size(); ++i)
     text += row_text(i + 1, search.fitting[i]) + reason_text(search.fitting[i]);
   return text +
-         fmt::format("  {} more {} legal, not shown; {} too large\n", search.further,
-                     search.further == 1 ? "is" : "are", were(search.too_large)) +
+         (search.further + search.too_large == 0
+              ? std::string("  no other is legal\n")
+              : fmt::format("  {} more {} legal, not shown; {} too large\n", search.further,
+                            search.further == 1 ? "is" : "are", were(search.too_large))) +
          table_end(search, request);
 }
 
@@ -605,9 +628,10 @@ std::string summary(const PlanFindings& found, const PlanCase& request) {
   const auto all = static_cast<std::int64_t>(more) + found.search->further;
   return text +
          (all == 0 ? std::string("  no other fits; --all prints the whole plan\n")
-                   : fmt::format("  {} more fit; --all prints {} of them with reasons, and the "
-                                 "whole plan\n",
-                                 all, more)) +
+                   : fmt::format(
+                         "  {} more {}; --all prints {} with reasons, and the whole plan\n", all,
+                         all == 1 ? "fits" : "fit",
+                         static_cast<std::int64_t>(more) == all ? "all" : std::to_string(more))) +
          table_end(*found.search, request);
 }
 
@@ -621,7 +645,7 @@ std::string details(const PlanFindings& found, const PlanCase& request) {
   if (found.search == nullptr) return text;
   text += to_string(*found.search, request);
   if (!written_fits && !found.search->fitting.empty())
-    text += fmt::format("\nthe {} of them: {}", request.calibration ? "fastest" : "simplest",
+    text += fmt::format("\nthe {} of them: {}", is_timed(request) ? "fastest" : "simplest",
                         to_string(*found.plan, request.target));
   return text;
 }

@@ -199,11 +199,11 @@ std::string to_string(const TunedMicroBatch& tuned) {
     text += fmt::format("  {:>12} {:>12} {:>14.1f}{}\n", row.micro, row.accum, row.bytes / kMiB,
                         row.fits ? "" : "  above the limit");
   return text + fmt::format(
-                    "  limit {:.1f} MiB a rank\n"
+                    "  limit {} a rank\n"
                     "train.micro_batch_size {} (was {}), limited by {}; global batch {} = {} x {} "
                     "micro-batches x {}\n",
-                    tuned.memory_limit / kMiB, tuned.batch.micro, tuned.was.micro, tuned.limited_by,
-                    tuned.batch.global, tuned.batch.micro, tuned.batch.accum,
+                    format_bytes(tuned.memory_limit), tuned.batch.micro, tuned.was.micro,
+                    tuned.limited_by, tuned.batch.global, tuned.batch.micro, tuned.batch.accum,
                     counted(tuned.batch.data_parallel, "rank"));
 }
 

@@ -443,7 +443,7 @@ StepContent ChatTrainingData::content(std::int64_t step, const Model& model) {
 }
 
 // The ranks that share layers with rank 0 generate together with it.
-std::string ChatTrainingData::sample(ModelInstance& instance) {
+std::string ChatTrainingData::sample(ModelInstance& instance, ProgressLine* progress) {
   const bool all_walk = instance.storage().sharding().values_sharded();
   const bool first =
       mesh_.coordinates()[Axis::data] == 0 && mesh_.coordinates()[Axis::context] == 0;
@@ -456,10 +456,10 @@ std::string ChatTrainingData::sample(ModelInstance& instance) {
   const auto answer = std::find(counted.begin(), counted.end(), 1) - counted.begin();
   const std::vector<std::int32_t> prompt(ids.begin(), ids.begin() + answer);
   if (prompt.empty()) return {};
-  auto tokens = Generator(instance).generate(prompt, settings_.sample_tokens,
-                                             {.temperature = settings_.sample_temperature,
-                                              .top_k = settings_.sample_top_k,
-                                              .seed = seed_});
+  auto tokens = Generator(instance).generate(
+      prompt, settings_.sample_tokens,
+      {.temperature = settings_.sample_temperature, .top_k = settings_.sample_top_k, .seed = seed_},
+      counted_by(progress, settings_.sample_tokens));
   if (mesh_.rank() != 0) return {};
   // Control tokens are not entries of the vocabulary.
   const auto end = std::find(tokens.begin() + answer, tokens.end(), corpus_.end_of_turn());

@@ -156,7 +156,7 @@ class ChatTrainingData final : public TrainingData {
     return validation_.evaluate(instance, progress);
   }
   /// The model's answer to the first conversation of the first validation set.
-  std::string sample(ModelInstance& instance) override;
+  std::string sample(ModelInstance& instance, ProgressLine* progress) override;
 
  private:
   std::vector<SpeechSource> sources() const;

@@ -273,6 +273,11 @@ std::vector<double> Generator::logits(const std::vector<std::int32_t>& ids) {
   return all;
 }
 
+std::function<void(std::int32_t)> counted_by(ProgressLine* line, std::int64_t tokens) {
+  if (line == nullptr) return {};
+  return [line, tokens, done = std::int64_t{0}](std::int32_t) mutable { line->at(++done, tokens); };
+}
+
 LoadedModel load_generator(const FamilyTable& families, const std::string& path,
                            const std::string& precision, Workplace& place,
                            const std::vector<std::string>& overrides, std::int64_t together) {

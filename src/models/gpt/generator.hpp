@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "choir/core/log.hpp"
 #include "choir/run/model_instance.hpp"
 #include "src/run/loaded_model.hpp"
 #include "src/run/token_choice.hpp"
@@ -68,6 +69,10 @@ class Generator {
   ModelInstance& instance_;
   GenerationTimes times_;
 };
+
+/// An `on_token` of Generator::generate() that shows how many of `tokens` tokens are done; empty
+/// without a line, which must outlive it.
+std::function<void(std::int32_t)> counted_by(ProgressLine* line, std::int64_t tokens);
 
 /// Opens a model that generates at most `together` texts at a time and creates its instance; throws
 /// DeckError for a model that does not generate. The device comes from the overrides, else `auto`;

@@ -323,7 +323,7 @@ StepContent TokenTrainingData::content(std::int64_t step, const Model& model) {
 }
 
 // The ranks that share layers with rank 0 generate together with it.
-std::string TokenTrainingData::sample(ModelInstance& instance) {
+std::string TokenTrainingData::sample(ModelInstance& instance, ProgressLine* progress) {
   if (settings_.sample_tokens == 0) return {};
   // If parameters are sharded, all ranks run the model to provide them.
   const bool all_walk = instance.storage().sharding().values_sharded();
@@ -339,10 +339,10 @@ std::string TokenTrainingData::sample(ModelInstance& instance) {
     if (mesh_.rank() == 0) log_.warn("no text sample: {}", error.what());
     return {};
   }
-  auto tokens = Generator(instance).generate(std::move(prompt), settings_.sample_tokens,
-                                             {.temperature = settings_.sample_temperature,
-                                              .top_k = settings_.sample_top_k,
-                                              .seed = seed_});
+  auto tokens = Generator(instance).generate(
+      std::move(prompt), settings_.sample_tokens,
+      {.temperature = settings_.sample_temperature, .top_k = settings_.sample_top_k, .seed = seed_},
+      counted_by(progress, settings_.sample_tokens));
   // A model may have more ids than its vocabulary has entries, as room for control tokens.
   std::erase_if(tokens, [&](std::int32_t id) { return id >= vocabulary->size(); });
   return mesh_.rank() == 0 ? vocabulary->decode(tokens) : "";

@@ -100,7 +100,7 @@ class TokenTrainingData final : public TrainingData {
     TokenScorer scorer(instance, *data_);
     return evaluate_sets(instance, scorer, progress);
   }
-  std::string sample(ModelInstance& instance) override;
+  std::string sample(ModelInstance& instance, ProgressLine* progress) override;
 
  private:
   bool separates() const { return settings_.documents == "separate"; }

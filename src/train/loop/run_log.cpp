@@ -11,6 +11,12 @@
 
 namespace choir {
 
+namespace {
+
+constexpr double kFirstProgress = 3;  // seconds of an evaluation or a sample without a line
+
+}  // namespace
+
 void Evaluation::begin_step() {
   best_ = false;
   train_loss_.reset();
@@ -29,10 +35,17 @@ bool Evaluation::due(std::int64_t step) const {
   return interval > 0 && (step % interval == 0 || step == deck_.train.max_steps);
 }
 
-void Evaluation::measure(Progress& progress) {
+std::int64_t Evaluation::due_after(std::int64_t step) const {
+  const std::int64_t interval = deck_.eval.interval, last = deck_.train.max_steps;
+  if (interval <= 0 || step >= last || !data_.has_validation()) return 0;
+  return (last - 1) / interval - step / interval + 1;
+}
+
+void Evaluation::measure(Progress& progress, const std::function<void()>& between) {
   if (!data_.has_validation()) return;
   const double start = now_seconds();
-  ProgressLine line(log_, "evaluation");
+  ProgressLine line(log_, "evaluation", kFirstProgress);
+  line.listen(between);
   EvaluationResult result = data_.validate(instance_, &line);
   validations_ = std::move(result.sets);
   examples_ = std::move(result.examples);
@@ -48,14 +61,18 @@ void Evaluation::measure(Progress& progress) {
   progress.best_val_loss = std::min(progress.best_val_loss, *val_loss_);
   const double seconds = now_seconds() - start;
   seconds_ += seconds;
+  measured_ += seconds;
+  ++measurements_;
   slowest_ = std::max(slowest_, seconds);
 }
 
 void Evaluation::sample(std::int64_t step) {
   const double start = now_seconds();
-  std::string text = data_.sample(instance_);
+  ProgressLine line(log_, "sample", kFirstProgress);
+  std::string text = data_.sample(instance_, &line);
   if (text.empty()) text = examples_;
   seconds_ += now_seconds() - start;
+  if (measurements_ > 0) measured_ += now_seconds() - start;
   if (text.empty() || instance_.mesh().rank() != 0) return;
   log_.plain(fmt::format("--- sample after {} steps ---\n{}\n---", step, text));
   if (!directory_.write_sample(step, text + "\n"))
@@ -156,8 +173,10 @@ void RunLog::start_training(std::int64_t step, const Device& device) {
   cores_.emplace(computing_threads());
   cores_since_line_ = cores_;
   energy_.emplace(mesh_, device);
-  log_.info("energy {}: {}", energy_->readable() ? "is measured" : "is not readable here",
-            energy_->text());
+  // Most machines without a GPU have no counter that a user may read.
+  if (energy_->readable() || device.kind() == DeviceKind::cuda || deck_.log.verbose)
+    log_.info("energy {}: {}", energy_->readable() ? "is measured" : "is not readable here",
+              energy_->text());
 }
 
 void RunLog::add(const StepResult& result, const StepContent& content, const PhaseClock& step) {
@@ -284,22 +303,34 @@ void RunLog::report_cores(double dt) {
             format_duration(fastest_), busy);
 }
 
-void RunLog::say_time_left(std::int64_t step) {
+void RunLog::say_time_left(std::int64_t step, const Evaluation& evaluation) {
   constexpr std::int64_t kSlower = 2, kTimed = 10;  // the first steps are slower than the rest
   constexpr double kWorthSaying = 10;               // seconds
-  if (said_time_left_ || log_.on_terminal() || step < first_step_ + kSlower) return;
-  if (timed_from_.seconds == 0) timed_from_ = {step, now_seconds()};
+  if (log_.on_terminal() || step < first_step_ + kSlower) return;
+  // Said after some steps, and again when the time of an evaluation is known.
+  const std::int64_t more = evaluation.due_after(step);
+  const bool known = more == 0 || evaluation.mean() > 0;
+  if (said_time_left_ && (said_with_evaluations_ || !known)) return;
+  if (timed_from_.seconds == 0) timed_from_ = {step, all_steps_.total()};
   if (step < timed_from_.step + kTimed) return;
   said_time_left_ = true;
+  said_with_evaluations_ = known;
   const double each =
-      (now_seconds() - timed_from_.seconds) / static_cast<double>(step - timed_from_.step);
-  const double left = each * static_cast<double>(deck_.train.max_steps - step);
-  if (left >= kWorthSaying)
-    log_.info("about {} left, at {} a step", format_duration(left), format_duration(each));
+      (all_steps_.total() - timed_from_.seconds) / static_cast<double>(step - timed_from_.step);
+  const double left = each * static_cast<double>(deck_.train.max_steps - step) +
+                      evaluation.mean() * static_cast<double>(more);
+  if (left < kWorthSaying) return;
+  std::string text =
+      fmt::format("about {} left, at {} a step", format_duration(left), format_duration(each));
+  if (more > 0)
+    text += known ? fmt::format(", with {} of {} each", counted(more, "evaluation"),
+                                format_duration(evaluation.mean()))
+                  : fmt::format(", and {}", counted(more, "evaluation"));
+  log_.info("{}", text);
 }
 
-void RunLog::say_progress(std::int64_t step) {
-  say_time_left(step);
+void RunLog::say_progress(std::int64_t step, const Evaluation& evaluation) {
+  say_time_left(step, evaluation);
   if (!progress_line_.due()) return;
   const double seconds = since_line_.total();
   progress_line_.at(
@@ -357,7 +388,8 @@ std::string RunLog::summary(const Progress& progress, Engine& engine, std::size_
       shares(all_steps_), format_duration(wall), 100 * start / wall, 100 * stepping / wall,
       100 * evaluation.seconds() / wall, 100 * checkpointer.seconds() / wall, 100 * between / wall);
   text += fmt::format(
-      "  memory           arena peak {} of {} planned, {} resident\n"
+      "  memory           arena peak {} of {} planned (activations and work space), "
+      "{} resident in the whole process\n"
       "  run directory    {}\n"
       "  checkpoint       {}{}",
       mib(engine.instance().arena().peak()), mib(planned_arena),

@@ -35,8 +35,10 @@ class Evaluation {
   /// True if there is an evaluation after this step: at the deck's interval and after the last
   /// step.
   bool due(std::int64_t step) const;
-  /// Measures the validation loss if there is validation data. Collective over the mesh.
-  void measure(Progress& progress);
+  /// Measures the validation loss if there is validation data. `between` is called before every
+  /// micro-batch, by all ranks at the same one; an exception that all of them throw there leaves
+  /// the evaluation without a result. Collective over the mesh.
+  void measure(Progress& progress, const std::function<void()>& between);
   /// Writes a sample, or the examples of the last evaluation, to the log and to the run directory.
   /// Collective over the mesh.
   void sample(std::int64_t step);
@@ -52,6 +54,12 @@ class Evaluation {
   double last_val_loss() const { return last_val_loss_; }
   double seconds() const { return seconds_; }
   double slowest() const { return slowest_; }
+  /// The number of evaluations after this step, to the end of the run. Local.
+  std::int64_t due_after(std::int64_t step) const;
+  /// Mean seconds of an evaluation with its sample; 0 before the first.
+  double mean() const {
+    return measurements_ > 0 ? measured_ / static_cast<double>(measurements_) : 0;
+  }
 
  private:
   const Deck& deck_;
@@ -65,7 +73,8 @@ class Evaluation {
   bool best_ = false;
   double loss_since_ = 0;  // sum over the steps since the last evaluation
   std::int64_t steps_since_ = 0;
-  double last_val_loss_ = 0, seconds_ = 0, slowest_ = 0;
+  double last_val_loss_ = 0, seconds_ = 0, slowest_ = 0, measured_ = 0;
+  std::int64_t measurements_ = 0;
 };
 
 class RunLog {
@@ -101,7 +110,7 @@ class RunLog {
   void write_line(std::int64_t step, TrainingData& data, const Engine& engine,
                   const Evaluation& evaluation, RunWatch& watch);
   /// Shows progress on a terminal, and now and then in a log. Local.
-  void say_progress(std::int64_t step);
+  void say_progress(std::int64_t step, const Evaluation& evaluation);
   /// Mean seconds per step over all steps so far.
   double mean_step() const { return all_steps_.mean(); }
 
@@ -111,8 +120,9 @@ class RunLog {
                       const TrainingData& data, RankTimes::Own own);
 
  private:
-  /// In a log, which has no live line: says once after a few steps how long the rest takes. Local.
-  void say_time_left(std::int64_t step);
+  /// In a log, which has no live line: says after a few steps, and again after the first
+  /// evaluation, how long the rest takes. Local.
+  void say_time_left(std::int64_t step, const Evaluation& evaluation);
   /// Collective over the world.
   double mfu(double flops_per_second);
   /// Warns if steps became slow and cores are short. Collective over the world.
@@ -147,7 +157,7 @@ class RunLog {
     std::int64_t step = 0;
     double seconds = 0;
   } timed_from_;
-  bool said_time_left_ = false;
+  bool said_time_left_ = false, said_with_evaluations_ = false;
   std::vector<std::string> hosts_;  // host of each rank; names only on rank 0
   std::optional<CoreWatch> cores_, cores_since_line_;
   std::optional<EnergyMeter> energy_;

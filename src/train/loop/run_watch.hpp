@@ -101,6 +101,8 @@ class RunWatch {
     rehearse("evaluation");
     dog_.beat(phase, deck_.evaluation);
   }
+  /// A part of an evaluation is done, so that its time-out begins anew. Local.
+  void evaluates(std::string_view phase) { dog_.beat(phase, deck_.evaluation); }
   void save(std::string_view phase) {
     rehearse("save");
     dog_.beat(phase, deck_.save);

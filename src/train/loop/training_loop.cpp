@@ -107,7 +107,7 @@ ExitCode TrainingLoop::run() {
     queue_step();
     take_results(settles(queued()) ? 0 : run_.engine.lag());
     run_.checkpointer.poll();
-    run_.run_log.say_progress(run_.progress.step);
+    run_.run_log.say_progress(run_.progress.step, run_.evaluation);
     stop = agreed_stop();
     if (stop != Stop::none) take_results(0);
     if (run_.engine.in_flight() > 0) continue;
@@ -118,8 +118,9 @@ ExitCode TrainingLoop::run() {
     if (settled) run_.run_log.end_steps();
     run_.observers.after_step(run_.engine, step);
     // SIGTERM leaves no time for an evaluation.
-    if (leaves_time(stop) && run_.evaluation.due(step)) evaluate();
+    if (leaves_time(stop) && run_.evaluation.due(step)) stop = evaluate(stop);
     const bool measured = run_.evaluation.val_loss().has_value();
+    if (measured && stop == Stop::none) stop = agreed_stop();
     if (run_.run_log.due(step) || measured)
       run_.run_log.write_line(step, run_.data, run_.engine, run_.evaluation, run_.observers.watch);
     if (stop == Stop::none && !last) {
@@ -225,11 +226,36 @@ void TrainingLoop::skip_or_stop(const StepResult& result) {
   throw error;
 }
 
-void TrainingLoop::evaluate() {
-  if (!run_.data.has_validation()) return;
+Stop TrainingLoop::evaluate(Stop stop) {
+  if (!run_.data.has_validation()) return stop;
+  constexpr double kShort = 5;  // seconds of an evaluation that a request with time may wait for
+  struct Left {
+    Stop reason;
+  };
   run_.observers.watch.evaluation("evaluation");
   run_.observers.faults.in_phase(run_.progress.step, "evaluation");
-  with_evaluated_weights([this] { run_.evaluation.measure(run_.progress); });
+  const double began = now_seconds();
+  const auto between = [&] {
+    run_.observers.watch.evaluates("evaluation");
+    seen_ = std::max(seen_, run_.stop.poll(2 * run_.checkpointer.expected_save()));
+    // A time limit that was foreseen has reserved the time of this evaluation.
+    const Stop asked = std::max(seen_, stop == Stop::walltime ? Stop::none : stop);
+    const bool waits = asked == Stop::file || asked == Stop::user;
+    const bool leaves = waits ? now_seconds() - began > kShort : asked > Stop::drill;
+    const StepVerdict all =
+        agree(run_.mesh.world(), {.stop = static_cast<int>(leaves ? asked : Stop::none)});
+    if (all.stop != 0) throw Left{static_cast<Stop>(all.stop)};
+  };
+  with_evaluated_weights([&] {
+    try {
+      run_.evaluation.measure(run_.progress, between);
+    } catch (const Left& left) {
+      stop = std::max(stop, left.reason);
+      run_.log.info("the evaluation after step {} is left unfinished, because the run stops",
+                    run_.progress.step);
+    }
+  });
+  return stop;
 }
 
 void TrainingLoop::write_sample() {
@@ -262,6 +288,7 @@ Stop TrainingLoop::agreed_stop() {
   const double ahead = run_.observers.clock.total() + 2 * run_.checkpointer.expected_save() +
                        run_.evaluation.slowest();
   Stop mine = run_.stop.poll(ahead);
+  mine = std::max(mine, seen_);
   if (run_.observers.faults.stop_at(queued())) mine = std::max(mine, Stop::drill);
   const std::exception_ptr lost = why_lost();
   const StepVerdict verdict =
@@ -312,7 +339,7 @@ ExitCode TrainingLoop::finish(Stop stop) {
   if (!done && run_.mesh.rank() == 0)
     run_.log.warn("stopping after step {}: {}; {}", progress.step, run_.stop.reason(stop),
                   wanted ? "saving" : unsaved());
-  if (done && trained) write_sample();
+  if (done && trained && stop <= Stop::drill) write_sample();
   run_.observers.watch.save("checkpoint");
   checkpointer.drain();
   const bool saved = wanted && checkpointer.save_last(meta_json(), run_.evaluation.val_loss());

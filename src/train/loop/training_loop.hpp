@@ -113,7 +113,9 @@ class TrainingLoop {
   void take_results(int left);
   void take_result();
   void skip_or_stop(const StepResult& result);
-  void evaluate();
+  /// Evaluates after a step before whose end `stop` was asked for, and returns the request to stop
+  /// that is known then. A request leaves the evaluation between two micro-batches. Collective.
+  Stop evaluate(Stop stop);
   /// Runs the action with the averaged weights if eval.ema asks for them. Collective.
   void with_evaluated_weights(const std::function<void()>& action);
   void write_sample();
@@ -125,6 +127,7 @@ class TrainingLoop {
 
   Parts run_;
   std::int64_t first_step_;
+  Stop seen_ = Stop::none;  ///< by this rank during an evaluation
 };
 
 }  // namespace choir

@@ -33,6 +33,25 @@ TEST(Together, OneFailureIsEverybodysError) {
   EXPECT_ALL_RANKS(comm->size() == 1 || text.starts_with(prefix)) << text;
 }
 
+TEST(Together, AnErrorThatAllRanksShareNamesNone) {
+  const auto comm = make_kind("mpi");
+  const auto raised = [&](const std::string& text, const std::string& hint) -> std::string {
+    try {
+      together(*comm, [&] { throw DeckError(text, hint); });
+    } catch (const DeckError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_ALL_RANKS(raised("bad key", "rename it") == "bad key");
+  if (comm->size() < 2) return;
+  const std::string number = std::to_string(comm->rank());
+  const std::string count = "(" + std::to_string(comm->size()) + " of ";
+  for (const std::string& text : {raised("bad key " + number, ""), raised("bad key", number)})
+    EXPECT_ALL_RANKS(text.starts_with("rank 0 on ") && text.find(count) != std::string::npos)
+        << text;
+}
+
 TEST(Together, TheLowestFailingRankSpeaks) {
   const auto comm = make_kind("mpi");
   if (comm->size() < 3) GTEST_SKIP() << "needs 3 or more ranks";

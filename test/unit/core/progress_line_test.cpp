@@ -39,5 +39,14 @@ TEST(ProgressLine, ShortPhasesAreSilent) {
   EXPECT_EQ(said(100), "");
 }
 
+TEST(ProgressLine, TheListenerIsCalledAlsoWhereNothingIsPrinted) {
+  Logger log;
+  ProgressLine line(log, "evaluation", 100);
+  int calls = 0;
+  line.listen([&] { ++calls; });
+  for (int i = 0; i < 3; ++i) line.at(i, 4);
+  EXPECT_EQ(calls, 3);
+}
+
 }  // namespace
 }  // namespace choir
