@@ -29,6 +29,14 @@ bool Evaluation::due(std::int64_t step) const {
   return interval > 0 && (step % interval == 0 || step == deck_.train.max_steps);
 }
 
+void Evaluation::keep_worst(std::int64_t step, const std::vector<WorstSample>& samples) {
+  if (instance_.mesh().rank() != 0) return;
+  const std::string problem =
+      choir::keep_worst(directory_.path(), {.step = step, .source = {}, .samples = samples});
+  if (!problem.empty())
+    log_.error("the samples with the most errors are not kept: {}; training goes on", problem);
+}
+
 void Evaluation::measure(Progress& progress) {
   if (!data_.has_validation()) return;
   const double start = now_seconds();
@@ -36,6 +44,7 @@ void Evaluation::measure(Progress& progress) {
   EvaluationResult result = data_.validate(instance_, &line);
   validations_ = std::move(result.sets);
   examples_ = std::move(result.examples);
+  keep_worst(progress.step, result.worst);
   for (const std::string& text : lines_of(validations_)) log_.info("validation {}", text);
   if (const std::string drawn = data_.drawn(); !drawn.empty()) log_.info("drawn so far: {}", drawn);
   val_loss_ = validations_.front().loss;

@@ -54,6 +54,8 @@ class Evaluation {
   double slowest() const { return slowest_; }
 
  private:
+  void keep_worst(std::int64_t step, const std::vector<WorstSample>& samples);
+
   const Deck& deck_;
   TrainingData& data_;
   ModelInstance& instance_;
