@@ -27,7 +27,11 @@ pair() {  # pair RUN/PART.json: prints the first text of three words or more, be
 # Recorded speech, if it is installed.
 recorded='' parts_in_all=3
 if [ -d /usr/share/asterisk/sounds/en_US_f_Allison ]; then recorded=yes parts_in_all=4; fi
-echo "Recognisers are trained on 2 ranks, in 7 minutes on two fast cores and in more than 20 on two slow ones."
+if [ -d runs/asr_digits ]; then
+  echo "An earlier run is continued on 2 ranks: what it has finished is used as it is."
+else
+  echo "Recognisers are trained on 2 ranks, in 7 minutes on two fast cores and in more than 20 on two slow ones."
+fi
 echo "Ctrl-C stops at any time, and '$again' continues."
 echo
 echo "== 1 of $parts_in_all. Ten spoken digits (half an hour of speech): made, and a small recogniser of characters trained"

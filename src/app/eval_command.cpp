@@ -1,6 +1,7 @@
 // choir eval CHECKPOINT [key.path=value ...] [--tasks FILE.jsonl ...]
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <utility>
@@ -56,6 +57,18 @@ void write_records(const EvalRequest& request, const std::vector<EvaluationRecor
     print_safely(stderr, "warning: the scores are not in the report of the run: {}\n", problem);
 }
 
+/// Keeps the samples with the most errors for the report of the run. Local.
+void keep_worst_of(const EvaluationRecord& record, const std::vector<WorstSample>& samples) {
+  const std::string file = evaluations_file(record.checkpoint);
+  if (file.empty()) return;  // a checkpoint outside a run directory
+  const std::string problem =
+      keep_worst(std::filesystem::path(file).parent_path().string(),
+                 {.step = record.step, .source = record.source, .samples = samples});
+  if (!problem.empty())
+    print_safely(stderr, "warning: the samples with the most errors are not in the report: {}\n",
+                 problem);
+}
+
 int evaluate(const EvalRequest& request, Workplace& place, Logger& log) {
   LoadedModel loaded = open_model(request.families, request.checkpoint, request.precision,
                                   *place.mesh, request.overrides);
@@ -72,7 +85,9 @@ int evaluate(const EvalRequest& request, Workplace& place, Logger& log) {
   together(world, [&] {
     EvaluationRecord base = record_base(loaded);
     base.source = join(request.overrides, " ");
-    if (world.rank() == 0) write_records(request, records_of(result.sets, base));
+    if (world.rank() != 0) return;
+    write_records(request, records_of(result.sets, base));
+    keep_worst_of(base, result.worst);
   });
   if (request.json) return 0;
   if (!result.examples.empty()) log.plain(result.examples + "\n");

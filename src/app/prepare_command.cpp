@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/log.hpp"
@@ -150,6 +151,14 @@ int write_chat(MpiSession& session, Mesh& mesh, const std::string& folder,
                const ChatRequest& request) {
   Logger log(session.rank() == 0);
   log.to_stdout();
+  // A request that is refused, even at its end, changes neither folder.
+  const std::string held = request.held_out > 0 ? folder + "_held" : "";
+  std::optional<ChatFolderUndo> undo, undo_held;
+  together(mesh.world(), [&] {
+    if (session.rank() != 0) return;
+    undo.emplace(folder);
+    if (!held.empty()) undo_held.emplace(held);
+  });
   std::string edited;  // the deck of an earlier call, which the user may have changed
   together(mesh.world(), [&] {
     if (std::ifstream(folder + "/deck.json"))
@@ -158,7 +167,6 @@ int write_chat(MpiSession& session, Mesh& mesh, const std::string& folder,
   PrepareChatOptions options = request.options;
   if (request.held_out > 0) options.held_out = std::llround(1 / request.held_out);
   const auto made = prepare_chat(mesh.world(), log, request.files, folder, options);
-  const std::string held = request.held_out > 0 ? folder + "_held" : "";
   std::string text = made.to_string();
   if (!held.empty()) {
     options.held = true;
@@ -190,6 +198,8 @@ int write_chat(MpiSession& session, Mesh& mesh, const std::string& folder,
       text += fmt::format("\nfine-tuning   {}\ntrain with    choir train {}/deck.json",
                           deck.summary, folder);
     });
+  if (undo) undo->keep();
+  if (undo_held) undo_held->keep();
   if (session.rank() == 0) print_safely("{}\n", text);
   return 0;
 }
@@ -345,7 +355,7 @@ void add_prepare_audio(CommandLine& prepare, PrepareAction& chosen) {
 
 struct ManifestRequest {
   Arguments folders;
-  std::string out;
+  std::string out, on_bad = "stop";
   FolderManifestOptions options;
 };
 
@@ -370,8 +380,26 @@ void add_prepare_manifest(CommandLine& prepare, PrepareAction& chosen) {
                "apostrophes between letters stay");
   app.add_flag("--allow-missing", request->options.untexted,
                "leave out recordings without a text, and lines of lists without a recording");
+  app.add_flag("--no-text", request->options.no_texts,
+               "write recordings without their texts, for example to transcribe them");
+  app.add_option("--on-bad", request->on_bad,
+                 "stop: refuse recordings that cannot be read and name them (exit code 3); skip: "
+                 "leave them out and name them")
+      .one_of({"stop", "skip"})
+      .shows_default();
+  auto held_out = app.add_option(
+      "--held-out", request->options.held_out,
+      "fraction of the lines that is written for validation to OUT_held.json instead, for example "
+      "0.1; those of one recording stay together");
+  held_out.within(0.0, 0.5);
+  app.add_option("--held-out-by", request->options.held_out_by,
+                 "keep also the lines of one speaker, or of one folder of recordings, together")
+      .one_of({"recording", "speaker", "folder"})
+      .shows_default()
+      .needs(held_out);
   choose(app, chosen, [request] {
     return without_mpi([&] {
+      request->options.skip_bad = request->on_bad == "skip";
       print_safely(
           "{}\n",
           write_folder_manifest(request->folders, request->out, request->options).to_string());

@@ -79,7 +79,8 @@ void require_streaming(const FastConformerConfig& config, const std::string& che
       fmt::format("--stream: {} can only transcribe whole recordings: {}", checkpoint,
                   join(keys, ", ")),
       "leave --stream out, or train with model.causal = true, model.context_style = \"chunked\", "
-      "model.left_context of 0 or more, model.normalise = false and model.conv_norm = "
+      "model.left_context and model.right_context of 0 or more, model.normalise = false and "
+      "model.conv_norm = "
       "\"layernorm\", as inputs/asr_streaming.json does");
 }
 
@@ -122,11 +123,28 @@ LoadedSpeechModel load_speech_model(const SpeechModelRequest& request, Workplace
   return loaded;
 }
 
+/// Advice on a setting NAME=VALUE, as in scripts of NeMo.
+std::string advice_on_setting(const std::string& name) {
+  if (name == "dataset_manifest" || name == "manifest" || name == "manifest_filepath")
+    return "--manifest FILE names a manifest";
+  if (name == "audio_dir") return "name the sound files: DIR/*.wav";
+  if (name == "output_filename") return "--out FILE names the file of the results";
+  if (name == "model_path" || name == "pretrained_name")
+    return "the run or checkpoint is the first argument: choir transcribe RUN a.wav";
+  return "choir transcribe --help lists the options";
+}
+
 std::vector<TranscriptRequest> read_requests(const TranscribeRequest& request) {
   const ChannelChoice channel = channel_choice_of(request.channel);
   if (!request.manifest.empty()) return read_transcript_manifest(request.manifest, channel);
   std::vector<TranscriptRequest> list;
   for (const std::string& file : request.files) {
+    if (const std::size_t is = file.find('='); is != std::string::npos && is > 0 &&
+                                               !std::filesystem::exists(file.substr(0, is)) &&
+                                               !std::filesystem::exists(file))
+      throw DeckError(
+          fmt::format("'{}' is not a recording, and settings are given as options", file),
+          advice_on_setting(file.substr(0, is)));
     if (std::error_code ignored; std::filesystem::is_directory(file, ignored))
       throw DataError(fmt::format("'{}' is a folder", file),
                       fmt::format("name its sound files: {}/*.wav", file));
@@ -289,8 +307,9 @@ void add_options(CommandLine& app, TranscribeRequest& r) {
       "Lhotse");
   app.add_option(
       "--out", r.out,
-      "file for the lines of the manifest with pred_text and word times; without it they "
-      "are printed");
+      "file for the results: lines of the manifest, or of the files, with pred_text and word "
+      "times; "
+      "FILE.ctm (times of words), FILE.trn (for sclite) or FILE.srt (subtitles of one recording)");
   app.add_flag("--json", r.json,
                "print one JSON line per recording: text, words with times, duration");
   TranscriptionOptions& t = r.model.transcription;
@@ -352,8 +371,13 @@ int transcribe_command(const Invocation& call) {
     };
     refuse(request.files.empty() == request.manifest.empty(),
            "give either sound files or a --manifest", "choir transcribe RUN a.wav b.flac");
-    refuse(request.manifest.empty() && !request.out.empty(), "--out is only for a --manifest",
-           "--manifest IN.json --out OUT.json: OUT gets the lines of IN with pred_text");
+    refuse(request.out.ends_with(".srt") && (request.files.size() != 1),
+           "--out FILE.srt is for one recording", "choir transcribe RUN a.wav --out a.srt");
+    std::error_code ignored;
+    refuse(is_sound_file(request.model.checkpoint) &&
+               std::filesystem::is_regular_file(request.model.checkpoint, ignored),
+           "the first argument is a recording, and the run or checkpoint comes first",
+           "choir transcribe RUN a.wav b.flac");
     try {
       if (!request.out.empty()) require_manifest_place({request.manifest}, request.out);
     } catch (DeckError& error) {

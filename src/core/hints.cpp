@@ -179,9 +179,9 @@ std::string advice_on_hub_name(std::string_view word) {
                     });
   // The owner is no folder here, and the name has no ending of a file.
   const std::string ending = fs::path(word).extension().string();
-  constexpr std::array<std::string_view, 14> kFiles{".json", ".jsonl", ".model", ".txt", ".gguf",
-                                                    ".tok",  ".bin",   ".py",    ".sh",  ".yaml",
-                                                    ".yml",  ".toml",  ".pt",    ".nemo"};
+  constexpr std::array<std::string_view, 19> kFiles{
+      ".json", ".jsonl", ".model", ".txt",  ".gguf", ".tok",  ".bin", ".py",  ".sh",  ".yaml",
+      ".yml",  ".toml",  ".pt",    ".nemo", ".wav",  ".flac", ".mp3", ".ogg", ".opus"};
   const bool file = std::ranges::find(kFiles, ending) != kFiles.end();
   // Folders that users make are no owners on the hub, also before they exist.
   constexpr std::array<std::string_view, 12> kFolders{"runs",  "run",     "data", "inputs",

@@ -19,7 +19,7 @@
 namespace choir {
 namespace {
 
-constexpr std::size_t kMostSettings = 16;  // shown per file
+constexpr std::size_t kMostSettings = 64;  // shown per file
 constexpr std::size_t kLongestWord = 32;   // characters of a value that are shown
 
 struct Language {
@@ -65,22 +65,62 @@ Setting setting_of(std::string_view line) {
   return {name, line};
 }
 
+/// The path of a setting in a YAML file, whose sections are indented: "model.optim.lr".
+class YamlPath {
+ public:
+  /// The path of the setting `name` in this line; "" if the line opens a section or has no setting.
+  std::string of(std::string_view line, std::string_view name) {
+    std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    const std::string_view rest = trim(line);
+    if (rest.empty() || rest.starts_with('#')) return {};
+    if (rest.starts_with("- ")) indent += 2;  // the first setting of an item of a list
+    while (!sections_.empty() && sections_.back().first >= indent) sections_.pop_back();
+    if (name.empty()) {
+      const std::string_view title = rest.substr(0, rest.find(':'));
+      if (std::ranges::all_of(title, is_of_name)) sections_.emplace_back(indent, title);
+      return {};
+    }
+    std::string path;
+    for (const auto& [at, section] : sections_) path += section + ".";
+    return path + std::string(name);
+  }
+
+ private:
+  std::vector<std::pair<std::size_t, std::string>> sections_;  // indentation and name
+};
+
+/// True for values that set nothing by themselves.
+bool is_reference(std::string_view value) {
+  return value == "null" || value == "~" || value == "???" || value.find("${") != value.npos;
+}
+
 /// One line "     batch_size = 12            train.micro_batch_size=12" for each known setting of
-/// the text.
-std::string translation(const KeySet& keys, std::string_view text) {
+/// the text, and a line with the names of all that are not needed.
+std::string translation(const KeySet& keys, std::string_view text, bool yaml) {
+  constexpr std::string_view kUnneeded = "not needed";
   std::string lines;
   std::set<std::string, std::less<>> seen;
+  std::vector<std::string> unneeded;
+  YamlPath paths;
   for (const std::string& line : split(text, '\n')) {
     const auto [name, value] = setting_of(line);
-    if (name.empty() || seen.size() >= kMostSettings || seen.contains(name)) continue;
-    std::string ours = foreign_advice(keys, name);
+    const std::string path = yaml ? paths.of(line, name) : std::string(name);
+    if (path.empty() || is_reference(value) || seen.contains(path)) continue;
+    std::string ours = foreign_advice(keys, path);
     if (ours.empty()) continue;
-    seen.emplace(name);
+    seen.insert(path);
+    if (ours.starts_with(kUnneeded)) {
+      if (unneeded.size() < kMostSettings) unneeded.emplace_back(name);
+      continue;
+    }
+    if (seen.size() - unneeded.size() > kMostSettings) continue;
     if (ours.find(' ') == std::string::npos)
       ours += fmt::format("={}", value.substr(0, kLongestWord));
-    lines += fmt::format("\n     {:<36} {}",
-                         fmt::format("{} = {}", name, value.substr(0, kLongestWord)), ours);
+    lines +=
+        fmt::format("\n     {:<{}} {}", fmt::format("{} = {}", path, value.substr(0, kLongestWord)),
+                    yaml ? 48 : 36, ours);
   }
+  if (!unneeded.empty()) lines += "\n     not needed: " + join(unneeded, ", ");
   return lines;
 }
 
@@ -190,7 +230,7 @@ void refuse_foreign_file(const KeySet& keys, std::string_view text, const std::s
   const std::string start = deck.empty()
                                 ? fmt::format("start from a deck of {}/", own_decks_folder())
                                 : fmt::format("start from the deck of that name, {},", deck);
-  const std::string known = translation(keys, text);
+  const std::string known = translation(keys, text, language == "YAML");
   throw DeckError(
       fmt::format("'{}' is {}, and a deck is JSON", source, language),
       known.empty()

@@ -400,9 +400,9 @@ std::string report_page(const std::vector<ReportedRun>& given,
   }
   if (!runs.empty()) {
     const std::string where = layout_section(runs) + events_section(runs);
-    body += curves_section(runs) + evaluations_section(runs) + phases_section(runs) +
-            memory_section(runs) + (one ? "<div class=pair>" + where + "</div>" : where) +
-            samples_section(runs);
+    body += curves_section(runs) + evaluations_section(runs) + worst_section(runs) +
+            phases_section(runs) + memory_section(runs) +
+            (one ? "<div class=pair>" + where + "</div>" : where) + samples_section(runs);
   }
   for (std::size_t i = 0; i < dialogues.size(); ++i) body += dialogue_section(dialogues[i], i);
   for (const ScalingTable& table : tables) body += scaling_section(table, goal);

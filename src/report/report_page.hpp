@@ -100,6 +100,8 @@ std::string events_section(const std::vector<ReportedRun>& runs);
 std::string samples_section(const std::vector<ReportedRun>& runs);
 /// Scores of evaluation tasks, one row for each task and checkpoint.
 std::string evaluations_section(const std::vector<ReportedRun>& runs);
+/// The samples with the most errors in the last evaluation of each run.
+std::string worst_section(const std::vector<ReportedRun>& runs);
 /// The keys in which the decks differ, and each deck with the sources of its values.
 std::string deck_section(const std::vector<ReportedRun>& runs);
 std::string provenance_section(const std::vector<ReportedRun>& runs);

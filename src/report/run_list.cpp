@@ -55,6 +55,28 @@ std::string loss_text(double loss, double at, double step) {
   return at == step ? fmt::format("{:.4f}", loss) : fmt::format("{:.4f} at {:.0f}", loss, at);
 }
 
+/// The main metrics of evaluations beside the loss. Where a run has several, the first counts.
+struct MainScore {
+  const char *key, *name, *shown;
+};
+constexpr std::array<MainScore, 3> kMainScores{{{"val_exact_match", "exact_match", "exact match"},
+                                                {"val_wer", "wer", "WER"},
+                                                {"val_asr_bleu", "asr_bleu", "ASR-BLEU"}}};
+
+const MainScore* main_score(const ReportedRun& run) {
+  const auto found = std::ranges::find_if(
+      kMainScores, [&](const MainScore& score) { return !run.curve(score.key).y.empty(); });
+  return found == kMainScores.end() ? nullptr : &*found;
+}
+
+/// "WER 7.76 %"; BLEU is no share.
+std::string score_text(const ListedRun& run) {
+  const auto found = std::ranges::find(kMainScores, run.score, &MainScore::name);
+  if (found == kMainScores.end() || std::isnan(run.score_value)) return "-";
+  return run.score == "asr_bleu" ? fmt::format("{} {:.2f}", found->shown, run.score_value)
+                                 : fmt::format("{} {:.2f} %", found->shown, 100 * run.score_value);
+}
+
 nlohmann::ordered_json loss_json(double loss) {
   return std::isfinite(loss) ? nlohmann::ordered_json(loss) : nlohmann::ordered_json(nullptr);
 }
@@ -93,6 +115,7 @@ std::vector<std::string> run_states() {
 }
 
 ListedRun listed(const ReportedRun& run) {
+  const MainScore* const score = main_score(run);
   return {.path = run.path,
           .state = name_of(run.fate),
           .began = run.starts.empty() ? "" : run.starts.back().time,
@@ -104,6 +127,8 @@ ListedRun listed(const ReportedRun& run) {
           .val_loss = newest(run, "val_loss"),
           .loss_step = step_of_newest(run, "loss"),
           .val_loss_step = step_of_newest(run, "val_loss"),
+          .score = score == nullptr ? "" : score->name,
+          .score_value = newest(run, score == nullptr ? "" : score->key),
           .deck_crc32c = run.deck_crc32c,
           .revision = revision_of(run)};
 }
@@ -123,22 +148,29 @@ std::string add_to_index(const std::string& run) {
 }
 
 std::string run_table(const std::vector<ListedRun>& runs) {
-  using Row = std::array<std::string, 7>;
-  std::vector<Row> rows{{"run", "state", "step", "loss", "val_loss", "model", "deck"}};
-  for (const ListedRun& run : runs)
-    rows.push_back({printable_name(run.path), run.state,
-                    fmt::format("{:.0f}/{:.0f}", run.step, run.max_steps),
-                    loss_text(run.loss, run.loss_step, run.step),
-                    loss_text(run.val_loss, run.val_loss_step, run.step), printable_name(run.model),
-                    printable_name(run.deck)});
-  std::array<std::size_t, 7> widths{};
-  for (const Row& row : rows)
+  const bool scored =
+      std::ranges::any_of(runs, [](const ListedRun& run) { return !run.score.empty(); });
+  std::vector<std::vector<std::string>> rows{{"run", "state", "step", "loss", "val_loss"}};
+  if (scored) rows.front().emplace_back("score");
+  const std::size_t numbers = rows.front().size();
+  rows.front().insert(rows.front().end(), {"model", "deck"});
+  for (const ListedRun& run : runs) {
+    std::vector<std::string>& row = rows.emplace_back();
+    row = {printable_name(run.path), run.state,
+           fmt::format("{:.0f}/{:.0f}", run.step, run.max_steps),
+           loss_text(run.loss, run.loss_step, run.step),
+           loss_text(run.val_loss, run.val_loss_step, run.step)};
+    if (scored) row.push_back(score_text(run));
+    row.insert(row.end(), {printable_name(run.model), printable_name(run.deck)});
+  }
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   std::string text;
-  for (const Row& row : rows) {
+  for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const bool number = i >= 2 && i <= 4;
+      const bool number = i >= 2 && i < numbers;
       line += number ? fmt::format("{:>{}}  ", row[i], widths[i])
                      : fmt::format("{:<{}}  ", row[i], widths[i]);
     }
@@ -160,6 +192,8 @@ std::string run_lines(const std::vector<ListedRun>& runs) {
                                 {"val_loss", loss_json(run.val_loss)},
                                 {"loss_step", static_cast<std::int64_t>(run.loss_step)},
                                 {"val_loss_step", static_cast<std::int64_t>(run.val_loss_step)},
+                                {"score", run.score},
+                                {"score_value", loss_json(run.score_value)},
                                 {"model", run.model},
                                 {"deck", run.deck},
                                 {"deck_crc32c", run.deck_crc32c},

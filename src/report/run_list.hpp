@@ -27,6 +27,8 @@ struct ListedRun {
   double step = 0, max_steps = 0;
   double loss = 0, val_loss = 0;            ///< the newest; NaN if there is none
   double loss_step = 0, val_loss_step = 0;  ///< the steps after which they were logged
+  std::string score;                        ///< name of the main metric: "wer"; "" if none
+  double score_value = 0;                   ///< its newest value; NaN if there is none
   std::string deck_crc32c;                  ///< of deck.json: equal for runs of one deck
   std::string revision;                     ///< of the program that ran last; "" if unknown
 };
@@ -45,8 +47,8 @@ std::string index_of_runs(const std::string& run);
 /// the file could not be written, a message. Does nothing for a run without a step. Local.
 std::string add_to_index(const std::string& run);
 
-/// A table with a header; or one JSON object per line, in which a loss that is not known is null.
-/// Pure.
+/// A table with a header, which has a column of scores if a run has one; or one JSON object per
+/// line, in which a loss that is not known is null. Pure.
 std::string run_table(const std::vector<ListedRun>& runs);
 std::string run_lines(const std::vector<ListedRun>& runs);
 

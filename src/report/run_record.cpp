@@ -548,6 +548,7 @@ ReportedRun read_run(const std::string& path) {
   KeptRecords evaluations = read_records((folder / "evaluations.jsonl").string());
   run.evaluations = std::move(evaluations.records);
   if (!evaluations.note.empty()) run.notes.push_back(evaluations.note);
+  run.worst = read_worst((folder / "worst_samples.jsonl").string());
   // Several runs of one deck have the same run.name, unless it was given on the command line.
   const auto name = run.deck.find("run.name");
   if (name != run.deck.end() && name->second.source.find("override") != std::string::npos)

@@ -148,6 +148,33 @@ std::string validation(const ValidationSubject& subject, const std::vector<Repor
 
 }  // namespace
 
+namespace {
+
+/// Charts of the other metrics of evaluations: "val_exact_match", "val_mel_db" ...
+std::string other_metrics(const std::vector<ReportedRun>& runs) {
+  constexpr std::size_t kMostCharts = 8;
+  std::set<std::string> keys;
+  for (const ReportedRun& run : runs)
+    for (const auto& [name, curve] : run.curves)
+      if (name.starts_with("val_")) keys.insert(name.substr(0, name.find('/')));
+  for (const char* shown : {"val_loss", "val_wer", "val_cer"}) keys.erase(shown);
+  std::string charts;
+  std::size_t count = 0;
+  for (const std::string& key : keys) {
+    if (++count > kMostCharts) break;
+    const bool exact = key == "val_exact_match";
+    const std::string title = exact ? "Exact answers" : key;
+    charts += validation({.key = key.c_str(),
+                          .title = title.c_str(),
+                          .unit = exact ? "% of the answers" : "of the validation data",
+                          .factor = exact ? 100.0 : 1.0},
+                         runs);
+  }
+  return charts;
+}
+
+}  // namespace
+
 std::string curves_section(const std::vector<ReportedRun>& runs) {
   const bool speech = std::any_of(runs.begin(), runs.end(), [](const ReportedRun& run) {
     return !run.curve("rtfx").x.empty();
@@ -165,6 +192,7 @@ std::string curves_section(const std::vector<ReportedRun>& runs) {
         ValidationSubject{"val_wer", "Word error rate", "% of the words of the references", 100},
         ValidationSubject{"val_cer", "Character error rate", "% of the characters", 100}})
     body += validation(subject, runs);
+  body += other_metrics(runs);
   for (const Subject& subject :
        {Subject{"lr", "Learning rate", "", true},
         Subject{"grad_norm", "Gradient norm", "before clipping", false, true, true},

@@ -159,14 +159,38 @@ std::string score_text(const std::string& name, double value) {
   return fmt::format("{} {:.4f}{}", name, value, kind == "loss" ? " nats" : "");
 }
 
+/// The sets in an override data.validation={"NAME": "DATA"}, as NAME:DATA; none if it has another
+/// form.
+std::vector<std::string> validation_names(const std::string& source) {
+  constexpr std::string_view kKey = "data.validation={";
+  const std::size_t at = source.find(kKey);
+  std::vector<std::string> names;
+  if (at == std::string::npos) return names;
+  const std::size_t begin = at + kKey.size() - 1;
+  for (std::size_t end = source.find('}', begin); end != std::string::npos;
+       end = source.find('}', end + 1)) {
+    const nlohmann::json sets = document_of(source.substr(begin, end + 1 - begin));
+    if (!sets.is_object()) continue;
+    for (const auto& [name, value] : sets.items())
+      names.push_back(value.is_string() ? name + ":" + value.get<std::string>() : name);
+    break;
+  }
+  return names;
+}
+
 /// The validation set, the task, or the data that the command named instead of those of the run.
 std::string data_of(const EvaluationRecord& record) {
   if (!record.set.empty()) return record.set;
+  const std::vector<std::string> sets = validation_names(record.source);
   std::vector<std::string> all;
   for (const std::string& word : split(record.source, ' ')) {
     const std::size_t is = word.find('=');
     const std::string key = word.substr(0, is);
     if (is == std::string::npos || (key != "data.val" && key != "data.validation")) continue;
+    if (key == "data.validation" && !sets.empty()) {
+      all.insert(all.end(), sets.begin(), sets.end());
+      continue;
+    }
     std::string names = word.substr(is + 1);
     std::erase_if(
         names, [](char c) { return std::string_view("[]{}\"").find(c) != std::string_view::npos; });
@@ -215,6 +239,27 @@ std::string evaluations_section(const std::vector<ReportedRun>& runs) {
                   runs.size() > 1 ? "<th>run</th>" : "");
   return section("Evaluations",
                  "<div class=\"card wide\"><table>" + head + rows + "</table></div>");
+}
+
+std::string worst_section(const std::vector<ReportedRun>& runs) {
+  std::string body;
+  for (const ReportedRun& run : runs) {
+    const WorstSamples& worst = run.worst;
+    if (worst.samples.empty()) continue;
+    std::string rows;
+    for (const WorstSample& sample : worst.samples)
+      rows += fmt::format(
+          "<tr><td>{}</td><td>{}</td><td class=n>{} of {}</td><td>{}</td><td>{}</td></tr>",
+          escape_html(sample.place), escape_html(sample.set), sample.errors, sample.units,
+          escape_html(sample.reference), escape_html(sample.answer));
+    body += fmt::format(
+        "<div class=\"card wide\">{}<table><tr><th>recording</th><th>set</th><th "
+        "class=n>errors</th><th>reference</th><th>hypothesis</th></tr>{}</table><p class=note>The "
+        "samples with the most wrong words in the last evaluation, after step {}{}.</p></div>",
+        name_if_several(runs, run), rows, worst.step,
+        worst.source.empty() ? "" : ", with " + escape_html(worst.source));
+  }
+  return body.empty() ? "" : section("Most errors", body);
 }
 
 std::string provenance_section(const std::vector<ReportedRun>& runs) {

@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "choir/core/error.hpp"
+#include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/data/audio/transcript_form.hpp"
@@ -48,11 +51,77 @@ std::string last_columns(const std::string& text, std::size_t columns) {
 
 }  // namespace
 
+namespace {
+
+/// The name of a recording in files of scoring tools: its id, or the name of its file.
+std::string scored_name(const TranscriptRequest& request) {
+  nlohmann::json line;
+  try {
+    if (!request.line.empty()) line = read_json_line(request.line, request.place);
+  } catch (const DataError&) {  // the line is reported as bad
+  }
+  if (line.is_object() && line.contains("id") && line["id"].is_string())
+    return line["id"].get<std::string>();
+  return std::filesystem::path(request.source.path).stem().string();
+}
+
+/// Lines of NIST's CTM: name, channel, begin, duration, word.
+std::string ctm_lines(const TranscriptRequest& request, const Transcript& transcript) {
+  std::string lines;
+  const std::string name = scored_name(request);
+  const int channel = std::max(0, request.source.channel.value) + 1;
+  for (const SpokenWord& word : transcript.words)
+    lines += fmt::format("{} {} {:.3f} {:.3f} {}\n", name, channel, word.start,
+                         word.end - word.start, word.text);
+  return lines;
+}
+
+/// The time of a subtitle: "00:01:02,345".
+std::string srt_time(double seconds) {
+  const auto all = std::llround(1000 * std::max(0.0, seconds));
+  return fmt::format("{:02}:{:02}:{:02},{:03}", all / 3'600'000, all / 60'000 % 60, all / 1000 % 60,
+                     all % 1000);
+}
+
+/// Subtitles of at most two lines of usual length, which end at pauses.
+std::string srt_lines(const Transcript& transcript) {
+  constexpr std::size_t kMostLetters = 80;
+  constexpr double kLongest = 6, kPause = 0.8;  // seconds
+  std::string lines, text;
+  double begin = 0, end = 0;
+  int number = 0;
+  const auto finish = [&] {
+    if (!text.empty())
+      lines += fmt::format("{}\n{} --> {}\n{}\n\n", ++number, srt_time(begin), srt_time(end), text);
+    text.clear();
+  };
+  for (const SpokenWord& word : transcript.words) {
+    if (text.size() + word.text.size() >= kMostLetters || word.end - begin > kLongest ||
+        word.start - end > kPause)
+      finish();
+    if (text.empty()) begin = word.start;
+    text += (text.empty() ? "" : " ") + word.text;
+    end = word.end;
+  }
+  finish();
+  return lines;
+}
+
+}  // namespace
+
 void write_transcripts(const std::string& path, const std::vector<TranscriptRequest>& requests,
                        const std::vector<Transcript>& transcripts) {
   std::ofstream file(path, std::ios::binary);
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    file << transcript_line(requests[i], transcripts[i]) << '\n';
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (path.ends_with(".ctm"))
+      file << ctm_lines(requests[i], transcripts[i]);
+    else if (path.ends_with(".trn"))
+      file << transcripts[i].text << " (" << scored_name(requests[i]) << ")\n";
+    else if (path.ends_with(".srt"))
+      file << srt_lines(transcripts[i]);
+    else
+      file << transcript_line(requests[i], transcripts[i]) << '\n';
+  }
   file.close();
   if (!file) throw StorageError(fmt::format("cannot write '{}'", path), "choose another --out");
 }
@@ -73,10 +142,17 @@ std::string error_rates(const std::vector<TranscriptRequest>& requests,
   std::string text;
   if (words.utterances > 0 && words.reference() == 0)
     text =
-        fmt::format("no error rates: the {} are empty\n", counted(words.utterances, "reference"));
+        fmt::format("no error rates: {} without a word\n", counted(words.utterances, "reference"));
   else if (words.utterances > 0)
     text = fmt::format("WER {}\nCER {}\n", to_string(words, "words"),
                        to_string(letters, "characters"));
+  const auto other = std::ranges::find_if(
+      requests, [](const TranscriptRequest& request) { return !request.text_key.empty(); });
+  if (words.utterances == 0 && other != requests.end())
+    text = fmt::format(
+        "no error rates: references are in \"{}\", which NeMo calls \"text\": `choir prepare "
+        "manifest IN --out OUT` renames it\n",
+        other->text_key);
   if (too_long > 0) text += fmt::format("{} texts are too long to compare\n", too_long);
   return text;
 }
@@ -94,9 +170,10 @@ std::string unwritable_references(const Vocabulary& units, const std::string& ma
   const std::string command = unwritable.command(manifest);
   const std::int64_t remain = unwritable.remaining();
   return fmt::format(
-      "note: {} of {} references have characters that the model cannot write, and their words "
+      "note: {} of {} {} characters that the model cannot write, and their words "
       "count as errors: {}\n{}",
-      format_count(unwritable.count()), format_count(references), unwritable.characters(),
+      format_count(unwritable.count()), counted(references, "reference"),
+      unwritable.count() == 1 ? "has" : "have", unwritable.characters(),
       command.empty() ? ""
                       : fmt::format("`{}` writes references that it can{}\n", command,
                                     remain == 0 ? "" : fmt::format(", except for {}", remain)));

@@ -9,7 +9,9 @@
 
 namespace choir {
 
-/// Writes the lines of a manifest with the recognised text. Local. Throws StorageError if the file
+/// Writes the lines of a manifest, or those of the recordings, with the recognised text; or, by the
+/// extension of `path`, the times of words (.ctm), lines for sclite (.trn) or subtitles of one
+/// recording (.srt). Local. Throws StorageError if the file
 /// cannot be written.
 void write_transcripts(const std::string& path, const std::vector<TranscriptRequest>& requests,
                        const std::vector<Transcript>& transcripts);

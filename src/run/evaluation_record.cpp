@@ -55,8 +55,10 @@ std::vector<EvaluationRecord> records_of(const std::vector<Validation>& validati
   for (const Validation& v : validations) {
     EvaluationRecord& record = records.emplace_back(base);
     record.set = v.name;
+    record.name = v.set;
     record.kind = "validation";
     record.conditions.insert(record.conditions.end(), v.counts.begin(), v.counts.end());
+    record.conditions.insert(record.conditions.end(), v.errors.begin(), v.errors.end());
     record.metrics = {{"loss", v.loss}};
     if (v.perplexity) record.metrics.emplace_back("perplexity", *v.perplexity);
     record.metrics.insert(record.metrics.end(), v.metrics.begin(), v.metrics.end());
@@ -83,6 +85,7 @@ std::string json_line(const EvaluationRecord& record, const std::string& time) {
   json["precision"] = record.precision;
   json["task"] = record.set;
   json["kind"] = record.kind;
+  if (!record.name.empty() && record.name != record.set) json["set"] = record.name;
   if (!record.source.empty()) json["source"] = record.source;
   for (const auto& [name, value] : record.conditions) json[name] = value;
   nlohmann::ordered_json metrics = nlohmann::ordered_json::object();
@@ -143,6 +146,7 @@ bool read_record(const std::string& line, EvaluationRecord& record) {
   if (step == object.end() || !step->is_number_integer()) return false;
   if (metrics == object.end() || !metrics->is_object()) return false;
   record.set = text_in(object, "task");
+  record.name = text_in(object, "set");
   record.kind = text_in(object, "kind");
   record.source = text_in(object, "source");
   record.checkpoint = text_in(object, "checkpoint");
@@ -209,6 +213,64 @@ KeptRecords read_records(const std::string& path) {
                             counted(static_cast<std::int64_t>(damaged), "line"),
                             damaged == 1 ? "is" : "are");
   return kept;
+}
+
+std::string keep_worst(const std::string& run, const WorstSamples& worst) {
+  const std::string path = run + "/worst_samples.jsonl";
+  std::error_code failed;
+  if (worst.samples.empty()) {
+    std::filesystem::remove(path, failed);
+    return "";
+  }
+  std::string lines;
+  for (const WorstSample& sample : worst.samples) {
+    nlohmann::ordered_json json;
+    json["step"] = worst.step;
+    if (!worst.source.empty()) json["source"] = worst.source;
+    json["set"] = sample.set;
+    json["recording"] = sample.place;
+    json["errors"] = sample.errors;
+    json["words"] = sample.units;
+    json["reference"] = sample.reference;
+    json["hypothesis"] = sample.answer;
+    lines += dumped_safely(json) + "\n";
+  }
+  try {
+    write_whole_file(path, lines);
+    return "";
+  } catch (const StorageError& error) {
+    return error.what();
+  }
+}
+
+WorstSamples read_worst(const std::string& path) {
+  constexpr std::size_t kMostMiB = 16;
+  WorstSamples worst;
+  if (!std::filesystem::exists(path)) return worst;
+  for (const std::string& line : split(read_capped_file(path, kMostMiB).text, '\n')) {
+    if (trim(line).empty()) continue;
+    json object;
+    try {
+      object = read_json_line(line, "worst_samples.jsonl");
+    } catch (const DataError&) {
+      continue;
+    }
+    const auto whole = [&](const char* key) {
+      const auto found = object.find(key);
+      const bool is = found != object.end() && found->is_number_integer();
+      return is ? found->get<std::int64_t>() : -1;
+    };
+    if (!object.is_object() || whole("errors") < 0) continue;
+    worst.step = whole("step");
+    worst.source = text_in(object, "source");
+    worst.samples.push_back({.set = text_in(object, "set"),
+                             .place = text_in(object, "recording"),
+                             .reference = text_in(object, "reference"),
+                             .answer = text_in(object, "hypothesis"),
+                             .errors = whole("errors"),
+                             .units = whole("words")});
+  }
+  return worst;
 }
 
 }  // namespace choir

@@ -23,6 +23,7 @@ std::vector<std::string> lines_of(const std::vector<Validation>& validations);
 /// One evaluated set of data at one checkpoint.
 struct EvaluationRecord {
   std::string set;         ///< a task or a validation set; "" for all validation data
+  std::string name{};      ///< of the set, also of the only one; "" for several sets or a task
   std::string kind;        ///< "choices" ... of a task; "validation"
   std::string source;      ///< the file of a task; the overrides of a validation; or ""
   std::string checkpoint;  ///< path
@@ -51,6 +52,19 @@ std::string evaluations_file(const std::string& checkpoint);
 /// Appends the records to evaluations_file() of their checkpoint. Returns "" or, if the file could
 /// not be written, a message: an evaluation of a run in a read-only folder is no failure. Local.
 std::string keep_records(const std::vector<EvaluationRecord>& records);
+
+/// The samples with the most errors in the last evaluation of a run.
+struct WorstSamples {
+  std::int64_t step = 0;
+  std::string source;  ///< overrides of the evaluation; "" for the data of the run
+  std::vector<WorstSample> samples;
+};
+/// Replaces RUN/worst_samples.jsonl, one line for each sample, or removes it if there is none.
+/// Returns "" or, if the file could not be written, a message. Local.
+std::string keep_worst(const std::string& run, const WorstSamples& worst);
+/// Reads the file that keep_worst() wrote, without lines that are damaged; nothing if there is no
+/// file. Local.
+WorstSamples read_worst(const std::string& path);
 
 struct KeptRecords {
   /// By set and step. Evaluations of the same data with the same results, up to the rounding of

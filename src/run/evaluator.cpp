@@ -18,6 +18,17 @@ void keep_first(std::vector<ScoredPair>& pairs) {
   if (pairs.size() > kShownPairs) pairs.resize(kShownPairs);
 }
 
+constexpr std::size_t kWorstSamples = 10;
+
+/// Keeps the pairs with the most errors; equal ones in the order of their keys, which does not
+/// depend on the number of ranks.
+void keep_worst(std::vector<ScoredPair>& pairs) {
+  std::ranges::sort(pairs, [](const ScoredPair& a, const ScoredPair& b) {
+    return a.errors != b.errors ? a.errors > b.errors : a.key < b.key;
+  });
+  if (pairs.size() > kWorstSamples) pairs.resize(kWorstSamples);
+}
+
 void add_to(std::vector<std::int64_t>& sums, std::span<const std::int64_t> counts) {
   CHOIR_CHECK(sums.size() == counts.size(), "{} integers for a counter of {}", counts.size(),
               sums.size());
@@ -155,13 +166,16 @@ void SetSums::add_own(std::string_view counter, std::span<const std::int64_t> co
   }
 }
 
-void SetSums::add_pair(std::int32_t source, std::int32_t number, std::string reference,
-                       std::string answer) {
+void SetSums::add_pair(ScoredPair pair) {
   if (!counts_here_) return;
-  const PhiloxBlock words =
-      philox_at(pair_key_, static_cast<std::uint64_t>(source), static_cast<std::uint64_t>(number));
-  const std::uint64_t key = (static_cast<std::uint64_t>(words[0]) << 32) | words[1];
-  pairs_.push_back({key, std::move(reference), std::move(answer)});
+  const PhiloxBlock words = philox_at(pair_key_, static_cast<std::uint64_t>(pair.source),
+                                      static_cast<std::uint64_t>(pair.number));
+  pair.key = (static_cast<std::uint64_t>(words[0]) << 32) | words[1];
+  if (pair.errors > 0) {
+    worst_.push_back(pair);
+    if (worst_.size() > 4 * kWorstSamples) keep_worst(worst_);
+  }
+  pairs_.push_back(std::move(pair));
   if (pairs_.size() > 4 * kShownPairs) keep_first(pairs_);
 }
 
@@ -188,22 +202,39 @@ class SetEvaluation {
   /// The pairs of all ranks to show, on rank 0.
   std::vector<ScoredPair> pairs() {
     keep_first(sums_.pairs_);
+    std::vector<ScoredPair> all = gathered(sums_.pairs_);
+    keep_first(all);
+    return all;
+  }
+  /// The pairs of all ranks with the most errors, on rank 0.
+  std::vector<ScoredPair> worst() {
+    keep_worst(sums_.worst_);
+    std::vector<ScoredPair> all = gathered(sums_.worst_);
+    keep_worst(all);
+    return all;
+  }
+
+ private:
+  std::vector<ScoredPair> gathered(const std::vector<ScoredPair>& own) {
     nlohmann::json mine = nlohmann::json::array();
-    for (const ScoredPair& pair : sums_.pairs_)
-      mine.push_back({pair.key, pair.reference, pair.answer});
+    for (const ScoredPair& pair : own)
+      mine.push_back({pair.source, pair.number, pair.reference, pair.answer, pair.errors,
+                      pair.units, pair.key});
     // Text that is not UTF-8 is replaced in the same form on any number of ranks.
     std::vector<std::string> texts{dumped_safely(mine)};
     if (mesh_.world().size() > 1) texts = gather_texts(mesh_.world(), texts.front());
     std::vector<ScoredPair> all;
     for (const std::string& text : texts)
       for (const auto& pair : parsed_json(text))
-        all.push_back(
-            {pair[0].get<std::uint64_t>(), pair[1].get<std::string>(), pair[2].get<std::string>()});
-    keep_first(all);
+        all.push_back({.source = pair[0].get<std::int32_t>(),
+                       .number = pair[1].get<std::int32_t>(),
+                       .reference = pair[2].get<std::string>(),
+                       .answer = pair[3].get<std::string>(),
+                       .errors = pair[4].get<std::int64_t>(),
+                       .units = pair[5].get<std::int64_t>(),
+                       .key = pair[6].get<std::uint64_t>()});
     return all;
   }
-
- private:
   void reduce() {
     std::vector<double>& losses = sums_.losses_;
     SetScores& scores = sums_.scores_;
@@ -232,20 +263,36 @@ class SetEvaluation {
 };
 
 SetScores score_set(ModelInstance& instance, SetScorer& scorer, int set, ProgressLine* progress,
-                    std::vector<ScoredPair>* pairs) {
+                    std::vector<ScoredPair>* pairs, std::vector<ScoredPair>* worst) {
   SetEvaluation evaluation(instance, scorer, set);
   SetScores scores = evaluation.run(progress);
   if (pairs != nullptr) *pairs = evaluation.pairs();
+  if (worst != nullptr) *worst = evaluation.worst();
   return scores;
 }
 
 EvaluationResult evaluate_sets(ModelInstance& instance, SetScorer& scorer, ProgressLine* progress) {
   std::vector<SetScores> sets;
   std::vector<ScoredPair> pairs;
-  for (int set = 0; set < scorer.sets(); ++set)
-    sets.push_back(score_set(instance, scorer, set, progress, set == 0 ? &pairs : nullptr));
+  std::vector<WorstSample> worst;
+  for (int set = 0; set < scorer.sets(); ++set) {
+    std::vector<ScoredPair> of_set;
+    sets.push_back(
+        score_set(instance, scorer, set, progress, set == 0 ? &pairs : nullptr, &of_set));
+    if (instance.mesh().rank() != 0) continue;
+    for (ScoredPair& pair : of_set)
+      worst.push_back({.set = scorer.name(set),
+                       .place = scorer.place(set, pair.source, pair.number),
+                       .reference = std::move(pair.reference),
+                       .answer = std::move(pair.answer),
+                       .errors = pair.errors,
+                       .units = pair.units});
+  }
+  std::ranges::stable_sort(worst, std::greater<>(), &WorstSample::errors);
+  if (worst.size() > kWorstSamples) worst.resize(kWorstSamples);
   return {.sets = validations_of(instance.loss_terms(), scorer.meaning(), sets),
-          .examples = text_of(pairs, scorer.pairs().answer)};
+          .examples = text_of(pairs, scorer.pairs().answer),
+          .worst = std::move(worst)};
 }
 
 }  // namespace choir

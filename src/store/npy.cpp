@@ -67,6 +67,7 @@ std::vector<std::int64_t> extents_of(std::string_view tuple, const std::string& 
 Encoding encoding_of_npy(std::string_view descr, const std::string& path) {
   const std::pair<std::string_view, Encoding> known[] = {{"'<f4'", Encoding::f32},
                                                          {"'<f8'", Encoding::f64},
+                                                         {"'<u2'", Encoding::u16},
                                                          {"'<i4'", Encoding::i32},
                                                          {"'<i8'", Encoding::i64}};
   for (const auto& [name, encoding] : known)
@@ -124,6 +125,9 @@ NpyArray read_npy(const std::string& path) {
       break;
     case Encoding::f64:
       widen<double>(data, array.values);
+      break;
+    case Encoding::u16:
+      widen<std::uint16_t>(data, array.values);
       break;
     case Encoding::i32:
       widen<std::int32_t>(data, array.values);

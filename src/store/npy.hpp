@@ -18,8 +18,9 @@ struct NpyArray {
   bool in_f32 = false;  ///< the file has float32
 };
 
-/// Local. Reads float32, float64, int32 or int64, little-endian, in C order, at most 2^30 elements.
-/// Throws StorageError for anything else, and if the size of the file does not match its header.
+/// Local. Reads float32, float64, uint16, int32 or int64, little-endian, in C order, at most 2^30
+/// elements. Throws StorageError for anything else, and if the size of the file does not match its
+/// header.
 NpyArray read_npy(const std::string& path);
 
 }  // namespace choir

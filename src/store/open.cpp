@@ -146,10 +146,26 @@ std::vector<BranchSurvey::Step> shared_steps(const std::string& folder, Communic
   return steps;
 }
 
+/// True for the name of a file in which other programs store models.
+bool is_foreign_model(const fs::path& path) {
+  const std::string ending = path.extension().string();
+  return ending == ".nemo" || ending == ".safetensors" || ending == ".gguf" || ending == ".pt" ||
+         ending == ".pth" || ending == ".ckpt" || ending == ".bin";
+}
+
+std::string import_advice(const fs::path& model) {
+  return fmt::format("import it first: `choir import {} --out runs/{}`, then name runs/{}",
+                     model.string(), model.stem().string(), model.stem().string());
+}
+
 /// Throws StorageError if the folder holds runs or a model of another program.
 void refuse_other_folder(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path / "deck.json", ignored) || fs::exists(path / "checkpoints", ignored)) return;
+  for (const auto& entry : fs::directory_iterator(path, ignored))
+    if (entry.path().extension() == ".nemo")
+      throw StorageError(fmt::format("'{}' holds a model of NeMo, not a run", path.string()),
+                         import_advice(entry.path()));
   for (const char* file : {"config.json", "model.safetensors", "pytorch_model.bin", "ckpt.pt"})
     if (fs::exists(path / file, ignored))
       throw StorageError(
@@ -312,7 +328,9 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
       throw StorageError(fs::exists(there)
                              ? fmt::format("'{}' is a file, not a checkpoint directory", path)
                              : "no such directory: " + path,
-                         advice_on_path(path, "give a checkpoint or a run directory"));
+                         fs::exists(there) && is_foreign_model(path)
+                             ? import_advice(path)
+                             : advice_on_path(path, "give a checkpoint or a run directory"));
     const bool is_one = fs::exists(fs::path(path) / kManifestName, why) ||
                         fs::exists(fs::path(path) / kStateName, why) ||
                         step_of(fs::path(path).lexically_normal().filename().string()) >= 0;

@@ -20,6 +20,26 @@ expect "a role that nobody has" 3 "bad.jsonl:1" "unknown role 'robot'" "assistan
 run 0 prepare chat train.jsonl --out chat/never --template jinja
 expect "an unknown template" 2 "unknown template 'jinja'" "mistral"
 
+# A request that is refused changes nothing: no new folder, and an older result stays as it is.
+contents_of() { (cd "$1" && find . -type f | sort | xargs md5sum); }
+echo '{"id":"x","conversations":[{"from":"User","value":"gone.wav","type":"audio","duration":1.0},{"from":"Assistant","value":"y","type":"text"}]}' >clip.jsonl
+contents_of chat/train >chat_before
+for folder in chat/train chat/new; do
+  run 2 prepare chat clip.jsonl --out $folder
+  expect "a clip that is not there, $folder" 3 "clip.jsonl:1: missing file" "gone.wav"
+done
+check "... no folder" absent chat/new
+check "... and the older result" diff chat_before <(contents_of chat/train)
+head -n 1 train.jsonl >single.jsonl
+run 1 prepare chat single.jsonl --out chat/new --held-out 0.1
+expect "nothing is left to hold out" 3 "no usable conversation"
+check "... no folder either" eval 'absent chat/new && absent chat/new_held'
+mkdir -p foreign && echo 1 >foreign/tokenizer.json && echo 2 >foreign/weights
+run 1 prepare chat train.jsonl --out foreign
+expect "a folder of another program" 3 "contains 'weights'"
+check "... keeps its files" eval '[ "$(cat foreign/tokenizer.json foreign/weights)" = "1
+2" ]'
+
 cat >deck.json <<'D'
 { "model": {"n_layer": 1, "n_embd": 32, "n_head": 2, "block_size": 16},
   "data": {"input_cfg": "[{\"folder\": \"chat/train\", \"weight\": 2}, {\"folder\": \"chat/val\", \"weight\": 1}]",

@@ -295,3 +295,27 @@ for name in "generate runs/refused --prompt a" "eval runs/refused"; do
 done
 run 0 runs runs
 check "runs lists it" matches stdout '^runs/refused  *failed'
+
+# Settings of a YAML file are known by their paths.
+cat >nemo.yaml <<'END'
+model:
+  sample_rate: 16000
+  train_ds: {shuffle: true}
+  perception:
+    preprocessor:
+      features: 80  # bins
+      pad_to: 0
+    encoder:
+      n_layers: 17
+      feat_in: ${model.perception.preprocessor.features}
+  optim:
+    name: adamw
+END
+run 0 train nemo.yaml
+expect "a file of NeMo" 2 "model.perception.preprocessor.features = 80" "model.encoder.mels=80" "model.encoder.n_layer=17" \
+  "optimizer.name=adamw" "not needed: pad_to"
+check "... without values that are given elsewhere" lacks out "feat_in"
+run 0 train "$debug" model.perception.encoder.d_model=8
+expect "... the whole path decides" 2 "'model.encoder.n_embd'"
+asked "a setting of NeMo's script" "--manifest FILE names a manifest" transcribe model dataset_manifest=x.json
+asked "asr" "recordings are transcribed by \`choir transcribe RUN FILE ...\`" asr model a.wav

@@ -238,7 +238,7 @@ expect "... and the folder serves without its recordings" 0 "already prepared"
 bad "a wrong rate" "$(entry wav/0.wav 0.5 ',"sampling_rate":8000')" "wrong sample rate" "has 16000 hertz"
 entry wav/stereo.wav 1 >corpus/stereo.json
 run 1 train --check "$root/inputs/asr_tutorial.json" 'data.train=["corpus/stereo.json"]' 'data.validation={}' data.labels=char run.dir=never
-expect "channels in a manifest that a deck names" 3 "has 2 channels" "\`choir prepare audio corpus/stereo.json --channel average --out FOLDER\`"
+expect "channels in a manifest that a deck names" 3 "has 2 channels" "data.channel=average"
 bad "channels and none chosen" "$(entry wav/stereo.wav 1)" "no channel chosen" "has 2 channels and none was chosen" "--channel average"
 bad "a source that is a command" "$(entry 'pipe:touch ran |' 1)" "refused kind" "is a command"
 bad "a source that is a url" "$(entry https://example.org/a.wav 1)" "refused kind" "is a URL"
@@ -297,3 +297,102 @@ entry wav/clipped.wav 0.5 >corpus/clipped.json
 prepare 1 corpus/clipped.json --out clipped
 expect "clipped audio is counted and kept" 0 "speech      1 utterance," "clipped     1 utterance, kept"
 check "... and named" has clipped/report.json '"wav/clipped.wav"'
+
+# A folder of recordings becomes a manifest, and another one of recordings that are held out of it.
+mkdir -p clips/ann clips/bob
+for i in 0 1 2 3 4 5 6 7 8 9; do
+  for who in ann bob; do
+    wav clips/$who/$i.wav 16000 1 1600 "$i"
+    echo "$who says $i" >clips/$who/$i.txt
+  done
+done
+recordings_of() { grep -o '"audio_filepath":"[^"]*"' "$1" | sort; }
+run 0 prepare manifest clips --out clips.json --held-out 0.2
+expect "a fifth is held out" 0 "recordings  20," "held out    4 lines of 4 recordings," "in clips_held.json" \
+  'data.train = ["clips.json"], data.val = ["clips_held.json"]'
+check "... all are there once" test "$(cat clips.json clips_held.json | grep -o '"audio_filepath":"[^"]*"' | sort -u | wc -l)" = 20
+check "... four in the second file" test "$(wc -l <clips_held.json)" = 4
+cp clips_held.json held_before.json
+mkdir moved && cp -r clips moved/clips
+run 0 prepare manifest moved/clips --out moved/clips.json --held-out 0.2
+check "... the same ones after a move" same "recordings_of held_before.json" "recordings_of moved/clips_held.json"
+run 0 prepare manifest clips --out by_folder.json --held-out 0.2 --held-out-by folder
+expect "one of two folders is held out" 0 "held out    10 lines of 1 folder,"
+run 0 prepare manifest clips --out never.json --held-out 0.2 --held-out-by speaker
+expect "speakers that nobody names" 3 "it names no speaker" "--held-out-by folder"
+run 0 prepare manifest clips --out never.json --held-out-by folder
+expect "a property without a share" 2 "--held-out-by requires --held-out"
+
+# Recordings that cannot be read are named all at once, or left out.
+echo nothing >clips/ann/3.wav
+: >clips/bob/5.wav
+run 0 prepare manifest clips --out never.json
+expect "two bad recordings" 3 "2 of 20 recordings are bad" "ann/3.wav" "bob/5.wav" "--on-bad skip leaves them out"
+check "... and no manifest" absent never.json
+run 0 prepare manifest clips --out most.json --on-bad skip
+expect "... are left out" 0 "recordings  18," "left out    2 recordings that cannot be read" "ann/3.wav"
+sed 's,ann/4.wav,ann/40.wav,' clips.json >gone.json
+run 0 prepare manifest gone.json --out never.json
+expect "a line whose recording is missing" 3 "ann/40.wav" "--on-bad skip"
+rm clips/*/*.txt clips/ann/3.wav clips/bob/5.wav
+run 0 prepare manifest clips --out never.json --allow-missing
+expect "no recording has a text" 3 "--no-text writes lines without a text"
+run 0 prepare manifest clips --out silent.json --no-text
+expect "... and none is wanted" 0 "recordings  18,"
+check "... the texts are empty" test "$(grep -c '"text":""' silent.json)" = 18
+run 0 prepare manifest corpus/wav/0.wav --out never.json
+expect "a recording in place of a folder" 3 "it is a recording" "prepare manifest FOLDER"
+
+# An archive of Kaldi, and the channels of its recordings.
+mkdir kaldi
+{ printf 'left '; cat corpus/wav/stereo.wav; printf 'mono '; cat corpus/wav/0.wav; } >kaldi/out.ark
+at=$((5 + $(stat -c %s corpus/wav/stereo.wav) + 5))
+printf 'two-A %s/kaldi/out.ark:5\ntwo-B %s/kaldi/out.ark:5\none kaldi/out.ark:%d\n' "$work" "$work" $at >kaldi/wav.scp
+printf 'two-A a side\ntwo-B another side\none alone\n' >kaldi/text
+printf 'two-A two A\ntwo-B two B\none one A\n' >kaldi/reco2file_and_channel
+run 0 prepare manifest kaldi --out kaldi.json
+expect "an archive of Kaldi" 0 "recordings  3,"
+check "... both channels are named" matches kaldi.json '"id":"two-B".*"channel":1'
+check "... the recording of one has none" lacks kaldi.json '"id":"one".*"channel"'
+prepare 0 kaldi.json --out of_kaldi
+expect "... and is packed" 0 "speech      3 utterances,"
+check "... the second channel" diff <(packed of_kaldi 16000 16000) <(packed second 0 16000)
+check "... and what follows in the archive" diff <(packed of_kaldi 32000 8000) <(sound corpus/wav/0.wav)
+echo "one $work/kaldi/out.ark:9" >kaldi/wav.scp
+run 0 prepare manifest kaldi --out never.json
+expect "a byte where no sound begins" 3 "byte 9 of" "begins no WAV file"
+
+# One JSON array is read as its elements.
+(echo '['; sed '$!s/$/,/' silent.json; echo ']') >array.json
+prepare 0 array.json --out of_array
+expect "a JSON array as a manifest" 0 "speech      18 utterances,"
+run 0 prepare manifest array.json --out lines.json
+check "... and written as lines" cmp lines.json silent.json
+
+# Values that no recording has, and texts in other encodings.
+odd() {  # odd NAME WORDS LINE: both commands refuse it with these words
+  printf '%b\n' "$3" >odd.json
+  prepare 0 odd.json --out never
+  expect "$1" 3 "odd.json:1" "$2"
+  run 0 prepare manifest odd.json --out never.json
+  expect "... also as a manifest" 3 "$2"
+}
+start='{"audio_filepath":"corpus/wav/0.wav","text":"a","duration"'
+odd "a duration in quotes" '"duration" is not a number' "$start:\"1\"}"
+odd "a negative duration" "a duration of -0.5 seconds" "$start:-0.5}"
+odd "a duration without end" "a duration of 1e+308 seconds" "$start:1e308}"
+odd "a negative offset" "an offset of -1 seconds" "$start:0.1,\"offset\":-1}"
+odd "a channel in quotes" '"channel" is not a number' "$start:0.1,\"channel\":\"0\"}"
+odd "a text in Latin 1" "iconv -f LATIN1" "$start:0.5,\"lang\":\"\xe9\"}"
+printf '%s\n' "$start:0.5}" | iconv -t UTF-16 >odd.json
+prepare 0 odd.json --out never
+expect "UTF-16" 3 "the file is UTF-16" "iconv -f UTF-16"
+
+# Data that are refused leave no folder; a folder of finished shards is kept.
+prepare 1 corpus/stereo.json --out begun
+expect "a recording that is refused" 3 "none was chosen"
+check "... leaves nothing" absent begun
+(cat corpus/manifest.json; cat corpus/stereo.json) >corpus/late.json
+prepare 1 corpus/late.json --out begun --shard-minutes 0.01
+expect "... behind others" 3 "finished shards are kept in 'begun'"
+check "... which are there" test -f begun/audio_00000.part

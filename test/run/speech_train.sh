@@ -45,6 +45,51 @@ check "three of them" test "$(cat straight/samples/*6* | grep -c '^hypothesis  '
 first_loss() { losses straight | awk 'NR == 1 { print $2 }'; }
 check "the loss falls" bash -c "awk 'BEGIN { exit !($(losses straight | tail -n 1 | cut -d' ' -f2) < $(first_loss)) }'"
 
+# The counts behind the rates, the utterances with the most errors, and the list of runs.
+run 1 eval straight --json
+expect "eval as JSON" 0 '"set":"val"' '"words":' '"insertions":' '"character_deletions":'
+whole() { grep -oE "\"$1\":[0-9]+" stdout | head -n 1 | cut -d: -f2; }
+check "... the counts give the rate" eval 'awk -v e=$(($(whole insertions) + $(whole deletions) + $(whole substitutions))) \
+  -v w="$(whole words)" -v r="$(grep -oE "\"wer\":[0-9.]+" stdout | cut -d: -f2)" "BEGIN { d = e / w - r; exit !(w > 0 && d * d < 1e-20) }"'
+errors_of() { grep -oE '"errors":[0-9]+' "$1/worst_samples.jsonl" | cut -d: -f2; }
+check "the utterances with the most errors, the worst first" eval 'n=$(errors_of straight | wc -l); [ "$n" -ge 3 ] && [ "$n" -le 10 ] && errors_of straight | sort -nr -c'
+check "... are recordings with their texts" matches straight/worst_samples.jsonl '"recording":".*wav.*","errors":.*"reference":"[a-z ]+","hypothesis":"'
+run 2 eval straight
+cp straight/worst_samples.jsonl worst_of_two.jsonl
+run 1 eval straight
+check "... the same ones on two ranks" cmp worst_of_two.jsonl straight/worst_samples.jsonl
+run 0 report straight --out straight.html
+check "... are in the report" has straight.html "Most errors"
+run 0 runs straight
+expect "the list of runs" 0 "score" "WER "
+run 0 runs straight --json
+expect "... as JSON" 0 '"score":"wer","score_value":'
+
+# Recordings with two channels need one of them, also in a deck.
+perl -e 'for (@ARGV) { local $/; open F, "<", $_; binmode F; my $w = <F>; close F; my $d = substr($w, 44); $d =~ s/(..)/$1$1/gs;
+  substr($w, 22, 2) = pack("v", 2); substr($w, 28, 4) = pack("V", 2 * unpack("V", substr($w, 28, 4))); substr($w, 32, 2) = pack("v", 4);
+  substr($w, 40, 4) = pack("V", length $d); substr($w, 4, 4) = pack("V", 36 + length $d); open F, ">", "two.wav"; binmode F; print F substr($w, 0, 44) . $d }' \
+  "$(find digits -name '*.wav' | sort | head -n 1)"
+echo '{"audio_filepath":"two.wav","duration":1.0,"text":"one two"}' >two.json
+run 1 eval straight 'data.val=["two.json"]'
+expect "two channels" 3 "two.json:1" "data.channel=average"
+run 1 eval straight 'data.val=["two.json"]' data.channel=1
+expect "... of which one is chosen" 0 "val_wer="
+run 1 train digits.json run.dir=never data.channel=left
+expect "a channel of another name" 2 "data.channel"
+
+# Utterances that skip leaves out, and how many of them it may.
+(cat digits/train.json; echo '{"audio_filepath":"gone.wav","duration":1.0,"text":"one"}') >digits/gone.json
+train_speech 1 few 'data.train=["digits/gone.json"]' train.max_steps=1 data.on_bad=skip
+expect "more than one in a hundred is bad" 3 "that data.bad_cap allows" "raise data.bad_cap"
+train_speech 1 few 'data.train=["digits/gone.json"]' train.max_steps=1 data.on_bad=skip data.bad_cap=0.2
+expect "a larger share may be bad" 0 "left out    1 utterance" "1 missing file" "gone.wav"
+train_speech 1 few data.bad_cap=0.2
+expect "... only where bad ones are skipped" 2 "data.bad_cap"
+sed 's/"text":/"transcript":/' digits/train.json >digits/other.json
+train_speech 1 never 'data.train=["digits/other.json"]'
+expect "texts under another name" 3 'digits/other.json' 'its texts are in "transcript", which NeMo calls "text"'
+
 # Micro-batches of two utterances in both runs, padded to the longer of them or to one shape per
 # bucket, with rows without sound.
 two_each=(train.precision=fp64 data.batch_duration=60 data.max_utterances=2)
@@ -142,7 +187,7 @@ run 1 eval manifests "${changed[@]}"
 expect "... once" 0 "have changed" "val_wer="
 check "... only" lacks stdout "packing"
 run 1 eval manifests 'data.val=["digits/other.json"]'
-expect "characters that the run does not have" 3 "of 'data/.prepared/other-speech-" "outside the vocabulary: b"
+expect "characters that the run does not have" 3 "of 'digits/other.json'" "line 1, " "outside the vocabulary: b"
 train_speech 1 gone 'data.train=["digits/trian.json"]'
 expect "a manifest that is not there" 3 "there is no file or folder 'digits/trian.json'" "did you mean 'digits/train.json'?"
 train_speech 1 sounds 'data.train=["digits/nothing"]' 'data.val=[]'

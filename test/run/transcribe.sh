@@ -51,12 +51,34 @@ expect "a recording that was cut off" 0 "cut.wav: ends after " "samples that its
 mkdir -p kaldi && echo "c ../c.wav" >kaldi/wav.scp
 run 0 transcribe run --manifest kaldi --out never.json
 expect "a folder of Kaldi as a manifest" 3 "\`choir prepare manifest kaldi --out train.json\`"
-(echo '['; head -n 1 digits/val.json; echo ']') >array.json
-run 0 transcribe run --manifest array.json --out never.json
-expect "a JSON array as a manifest" 3 "jq -c '.[]' array.json"
+(echo '['; head -n 1 digits/val.json; echo ']') >digits/array.json
+run 0 transcribe run --manifest digits/array.json --out never.json
+expect "a JSON array as a manifest" 0 "WER" "written     never.json, 1 line"
+rm never.json
+run 0 transcribe run c.wav --out c.ctm
+expect "times of words for sclite" 0 "written     c.ctm"
+check "... name, channel, begin, duration and word" matches c.ctm '^c 1 [0-9.]+ [0-9.]+ [a-z]+$'
+run 0 transcribe run c.wav --out c.srt
+check "subtitles" eval 'matches c.srt "^00:00:0[0-9],[0-9]{3} --> 00:00:0[0-9],[0-9]{3}$" && matches c.srt "^[a-z ]+$"'
+run 0 transcribe run c.wav c.wav --out c2.srt
+expect "... of one recording" 2 "--out FILE.srt is for one recording"
+run 0 transcribe run c.wav --out c.json
+check "the lines of a file" matches c.json '"audio_filepath":"c.wav".*"pred_text":"'
+run 0 transcribe c.wav run
+expect "the recording before the run" 2 "the run or checkpoint comes first"
+echo x >model.nemo
+run 0 transcribe model.nemo c.wav
+expect "a model of NeMo in place of a run" 6 "choir import model.nemo --out runs/model"
+mkdir hub && mv model.nemo hub/
+run 0 transcribe hub c.wav
+expect "... in its folder" 6 "choir import hub/model.nemo --out runs/model"
+sed 's/"text":/"transcript":/' digits/val.json >digits/other.json
+run 0 transcribe run --manifest digits/other.json --out never.json
+expect "references under another name" 0 'references are in "transcript", which NeMo calls "text"'
+rm never.json
 sed 's/"text":"[^"]*"/"text":""/' digits/val.json >digits/empty.json
 run 0 transcribe run --manifest digits/empty.json --out never.json
-expect "references without a word" 0 "no error rates: the "
+expect "references without a word" 0 "no error rates: " "without a word"
 sed 's/"text":"/&Oh, /' digits/val.json >digits/said.json
 run 0 transcribe run --manifest digits/said.json --out out.json
 expect "references with other characters" 0 "references have characters that the model cannot write" ", O" \
@@ -93,7 +115,7 @@ int main(int, char** word) {
   out.samplerate = std::atoi(word[4]), out.channels = std::atoi(word[5]);
   out.format = format == "flac" ? SF_FORMAT_FLAC | SF_FORMAT_PCM_16
                : format == "ogg" ? SF_FORMAT_OGG | SF_FORMAT_VORBIS
-               : format == "float" ? SF_FORMAT_WAV | SF_FORMAT_FLOAT : SF_FORMAT_WAV | SF_FORMAT_PCM_16;
+               : format == "float" || format == "loud" ? SF_FORMAT_WAV | SF_FORMAT_FLOAT : SF_FORMAT_WAV | SF_FORMAT_PCM_16;
   const auto frames = static_cast<std::size_t>(in.frames * out.samplerate / in.samplerate);
   for (int time = 0; time < std::atoi(word[6]); ++time)
     for (std::size_t i = 0; i < frames; ++i) {
@@ -102,6 +124,8 @@ int main(int, char** word) {
       const float next = j + 1 < sound.size() ? sound[j + 1] : 0, part = static_cast<float>(at - static_cast<double>(j));
       for (int k = 1; k <= out.channels; ++k) made.push_back((sound[j] + part * (next - sound[j])) / static_cast<float>(k));
     }
+  if (format == "loud")
+    for (float& value : made) value *= 32768;
   if (format == "float") made[made.size() / 2] /= 0.0f, made[made.size() / 2] *= 0.0f;  // infinite, then NaN
   SNDFILE* const to = sf_open(word[2], SFM_WRITE, &out);
   const auto wanted = static_cast<sf_count_t>(made.size()) / out.channels;
@@ -123,6 +147,9 @@ as_c() {
 }
 as_c flac.flac flac 22050 1
 check "... and says the same" text_is flac.flac
+check "floating-point samples of integers are made" ./convert c.wav loud.wav loud 16000 1 1
+run 0 transcribe run loud.wav
+expect "... and are refused" 3 "loud.wav" "times full scale" "scaled to integers"
 as_c vorbis.ogg ogg 22050 1
 check "... and something is heard" matches stdout '^vorbis.ogg: [a-z]'
 as_c low.wav wav 8000 1

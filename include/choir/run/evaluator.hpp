@@ -30,9 +30,28 @@ struct Validation {
   std::optional<double> perplexity{};  ///< of language models; shown by `choir eval` alone
   /// Sizes of the sums: "targets" ...; shown by `choir eval` alone.
   std::vector<std::pair<std::string, std::int64_t>> counts{};
+  /// The integers behind error rates: "words", "insertions" ...; in records alone.
+  std::vector<std::pair<std::string, std::int64_t>> errors{};
   std::string set{};  ///< the name of the set, also of the only one; "" for all sets together
   /// Sentences for people: that of the set, under the name "", and those of its tags. May be empty.
   std::vector<std::pair<std::string, std::string>> sentences{};
+};
+
+/// A sample whose output was compared with a reference.
+struct ScoredPair {
+  std::int32_t source = 0, number = 0;  ///< identify the sample: its source and its number there
+  std::string reference, answer;
+  std::int64_t errors = 0;  ///< edits between both; 0 if they are not counted
+  std::int64_t units = 0;   ///< units of the reference, in which errors are counted
+  std::uint64_t key = 0;    ///< the pairs with the smallest keys are shown; set by SetSums
+};
+
+/// A sample with errors, for people.
+struct WorstSample {
+  std::string set;    ///< name of the validation set
+  std::string place;  ///< SetScorer::place(), for example the file of a recording
+  std::string reference, answer;
+  std::int64_t errors = 0, units = 0;  ///< see ScoredPair
 };
 
 struct EvaluationResult {
@@ -40,6 +59,9 @@ struct EvaluationResult {
   /// of the first decides which checkpoint is best.
   std::vector<Validation> sets;
   std::string examples;  ///< references and the model's outputs, on rank 0; "" if there are none
+  /// The samples of all sets with the most errors, those with more first; on rank 0. Empty if the
+  /// family counts no errors of samples, or if there are none.
+  std::vector<WorstSample> worst{};
 };
 
 /// The tags of a sample, by name.
@@ -100,12 +122,6 @@ std::vector<Validation> validations_of(const std::vector<LossTerm>& terms,
 Validation validation_of(const std::vector<LossTerm>& terms, const ByTerm& sums,
                          const ByTerm& announced);
 
-/// A sample whose output can be shown beside its reference.
-struct ScoredPair {
-  std::uint64_t key = 0;  ///< the pairs with the smallest keys are shown
-  std::string reference, answer;
-};
-
 class SetScorer;
 
 /// The sums of this rank while a set is scored.
@@ -130,10 +146,8 @@ class SetSums {
   /// The same on any rank, for results that only this rank has.
   void add_own(std::string_view counter, std::span<const std::int64_t> counts,
                const SampleTags& tags = {});
-  /// Offers an example, identified by its source and its number there. Ignored unless
-  /// counts_here().
-  void add_pair(std::int32_t source, std::int32_t number, std::string reference,
-                std::string answer);
+  /// Offers an example. Ignored unless counts_here().
+  void add_pair(ScoredPair pair);
 
  private:
   friend class SetEvaluation;
@@ -147,6 +161,7 @@ class SetSums {
   SetScores scores_;
   PhiloxKey pair_key_;
   std::vector<ScoredPair> pairs_;
+  std::vector<ScoredPair> worst_;  // those with the most errors
 };
 
 /// The validation sets of a family.
@@ -171,13 +186,18 @@ class SetScorer {
     const char* order = "pairs to show";  ///< the name of the random order of examples
   };
   virtual Pairs pairs() const { return {}; }
+  /// Names a sample for people, for example by its file. Local; called on rank 0 for a few samples.
+  virtual std::string place(int /*set*/, std::int32_t /*source*/, std::int32_t /*number*/) const {
+    return {};
+  }
 };
 
 /// Scores all sets; examples are of the first. Collective over the mesh of the instance.
 EvaluationResult evaluate_sets(ModelInstance& instance, SetScorer& scorer, ProgressLine* progress);
-/// The sums of one set, equal on every rank, and on rank 0 the pairs to show, in their order.
-/// Collective over the mesh.
+/// The sums of one set, equal on every rank, and on rank 0 the pairs to show and those with the
+/// most errors, in their order. Collective over the mesh.
 SetScores score_set(ModelInstance& instance, SetScorer& scorer, int set, ProgressLine* progress,
-                    std::vector<ScoredPair>* pairs = nullptr);
+                    std::vector<ScoredPair>* pairs = nullptr,
+                    std::vector<ScoredPair>* worst = nullptr);
 
 }  // namespace choir

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 #include <span>
 
@@ -36,6 +38,7 @@ namespace {
 
 constexpr float kFullScale = 32768.0f;
 constexpr int kRailRun = 3;
+constexpr float kNoSound = 256;  // times full scale: no sound reaches 48 dB above it
 
 /// Most samples of all channels in one read, also counted after resampling: 4 GiB as fp32.
 constexpr std::int64_t kMostAtOnce = std::int64_t{1} << 30;
@@ -49,8 +52,9 @@ bool stands_at_the_rail(std::span<const std::int16_t> samples) {
   return false;
 }
 
-// Converts to 16 bits, rounded to nearest; true if some samples were clipped.
-bool pack(std::span<const float> samples, std::vector<std::int16_t>& packed) {
+// Converts to 16 bits, rounded to nearest; returns the largest magnitude. Above 1 some samples were
+// clipped.
+float pack(std::span<const float> samples, std::vector<std::int16_t>& packed) {
   packed.resize(samples.size());
   float highest = 0, lowest = 0;
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -60,7 +64,7 @@ bool pack(std::span<const float> samples, std::vector<std::int16_t>& packed) {
     packed[i] = static_cast<std::int16_t>(std::clamp(x, -kFullScale, kFullScale - 1));
   }
   // +1.0 is one step above the largest 16-bit number: cutting it is rounding, not clipping.
-  return highest > kFullScale || lowest < -kFullScale;
+  return std::max(highest, -lowest) / kFullScale;
 }
 
 }  // namespace
@@ -166,7 +170,34 @@ struct AudioDecoder::State {
   }
 };
 
+namespace {
+
+/// The bytes of a WAV file that begins at this byte of an archive of Kaldi. Its header has its
+/// length.
+std::vector<char> wav_in_archive(const std::string& file, std::int64_t first) {
+  constexpr std::int64_t kRiffHead = 8;
+  const auto bytes = bytes_of_file(file);
+  std::array<unsigned char, kRiffHead> head{};
+  const bool read = bytes->read_at(first, head.data(), kRiffHead) == kRiffHead;
+  if (!read || std::memcmp(head.data(), "RIFF", 4) != 0)
+    throw AudioError(AudioFault::unreadable,
+                     fmt::format("byte {} of '{}' begins no WAV file", first, file),
+                     "archives of Kaldi with features or compressed sound are not read: `wav-copy "
+                     "scp:wav.scp ark,scp:out.ark,out.scp` writes one of WAV files");
+  std::int64_t size = kRiffHead;
+  for (int i = 3; i >= 0; --i)
+    size += std::int64_t{head[static_cast<std::size_t>(4 + i)]} << (8 * i);
+  size = std::min(size, bytes->size() - first);
+  std::vector<char> wav(static_cast<std::size_t>(size));
+  wav.resize(static_cast<std::size_t>(bytes->read_at(first, wav.data(), size)));
+  return wav;
+}
+
+}  // namespace
+
 AudioDecoder AudioDecoder::from_file(const std::string& path) {
+  if (const std::string file = file_of_recording(path); file != path)
+    return from_memory(wav_in_archive(file, std::stoll(path.substr(file.size() + 1))), path);
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || ::access(path.c_str(), R_OK) != 0)
     throw AudioError(AudioFault::missing_file,
@@ -175,7 +206,8 @@ AudioDecoder AudioDecoder::from_file(const std::string& path) {
                                     "paths are absolute, relative to the manifest that "
                                     "names them, or to the working directory"));
   if (!S_ISREG(status.st_mode))
-    throw AudioError(AudioFault::unreadable, fmt::format("'{}' is not a file", path));
+    throw AudioError(AudioFault::unreadable, fmt::format("'{}' is not a file", path),
+                     "pipes and devices are not read: write the sound to a file first");
   if (status.st_size == 0) throw AudioError(AudioFault::empty, fmt::format("'{}' is empty", path));
   return AudioDecoder(std::make_unique<State>(bytes_of_file(path), path));
 }
@@ -223,8 +255,16 @@ Pcm AudioDecoder::read(std::int64_t first, std::int64_t count, ChannelChoice cha
     pcm.samples = s.read_narrow(first, count, channel.value);
   } else {
     const auto one = s.read_wide(first, count, channel);
-    pcm.clipped =
+    pcm.peak =
         rate == s.form.rate ? pack(one, pcm.samples) : pack(s.converted(one, rate), pcm.samples);
+    pcm.clipped = pcm.peak > 1;
+    if (pcm.peak > kNoSound)
+      throw AudioError(
+          AudioFault::unreadable,
+          fmt::format("'{}' has samples of {:.4g} times full scale: floating-point samples are "
+                      "from -1 to 1, and these are scaled to integers",
+                      s.name, pcm.peak),
+          "divide them by 32768 or write 16-bit integers");
   }
   if (pcm.samples.empty())
     throw AudioError(
@@ -264,6 +304,17 @@ Pcm AudioDecoder::read(std::int64_t, std::int64_t, ChannelChoice, int) {
   absent("audio");
 }
 #endif
+
+std::string file_of_recording(const std::string& path) {
+  const std::size_t colon = path.rfind(':');
+  std::error_code ignored;
+  const bool place = colon != std::string::npos && colon > 0 && colon + 1 < path.size() &&
+                     path.size() - colon < 18 &&
+                     path.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  if (!place || std::filesystem::exists(path, ignored)) return path;
+  const std::string file = path.substr(0, colon);
+  return std::filesystem::is_regular_file(file, ignored) ? file : path;
+}
 
 AudioDecoder::AudioDecoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
 AudioDecoder::~AudioDecoder() = default;
@@ -323,6 +374,14 @@ std::string Recording::shortfall() const {
   return native_first_ + native_count_ < decoder_.frames() ? "" : decoder_.shortfall();
 }
 
+std::string Recording::overload() const {
+  constexpr float kSuspicious = 2;  // decoders of compressed sound exceed full scale a little
+  if (peak_ < kSuspicious) return {};
+  return fmt::format(
+      "samples up to {:.4g} times full scale were cut: floating-point samples are from -1 to 1",
+      peak_);
+}
+
 std::vector<std::int16_t> Recording::read(std::int64_t first, std::int64_t count) {
   const std::int64_t from = decoder_.rate(), to = rate_;
   std::int64_t begin = first, native_begin = first;
@@ -335,11 +394,10 @@ std::vector<std::int16_t> Recording::read(std::int64_t first, std::int64_t count
     native_begin = begin * from / to;
     native_end = std::min((first + count + margin) * from / to + 1, native_count_);
   }
-  std::vector<std::int16_t> samples =
-      decoder_
-          .read(native_first_ + native_begin, native_end - native_begin, channel_,
-                static_cast<int>(to))
-          .samples;
+  Pcm pcm = decoder_.read(native_first_ + native_begin, native_end - native_begin, channel_,
+                          static_cast<int>(to));
+  peak_ = std::max(peak_, pcm.peak);
+  std::vector<std::int16_t> samples = std::move(pcm.samples);
   samples.erase(samples.begin(),
                 samples.begin() + std::min<std::int64_t>(first - begin, std::ssize(samples)));
   samples.resize(static_cast<std::size_t>(count));

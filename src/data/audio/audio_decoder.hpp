@@ -20,8 +20,13 @@ struct ChannelChoice {
 /// Parses "average" or a number from 0; "" is unset. Throws DeckError for anything else.
 ChannelChoice channel_choice_of(const std::string& word);
 
+/// The file of a recording: FILE.ark of Kaldi's "FILE.ark:BYTE", where a WAV file begins at that
+/// byte; any other path itself. Local.
+std::string file_of_recording(const std::string& path);
+
 struct Pcm {
   std::vector<std::int16_t> samples;
+  float peak = 0;  ///< largest magnitude of samples that were converted; 1 is full scale
   /// True if three consecutive samples have the largest magnitude, or some were cut to fit 16 bits.
   bool clipped = false;
 };
@@ -31,7 +36,7 @@ class AudioDecoder {
  public:
   /// Local. `name` is used in messages. Both throw AudioError {missing_file, empty, unreadable,
   /// zero_length}, and DeckError in a build without libsndfile.
-  static AudioDecoder from_file(const std::string& path);
+  static AudioDecoder from_file(const std::string& path);  ///< also "FILE.ark:BYTE" of Kaldi
   static AudioDecoder from_memory(std::vector<char> bytes, const std::string& name);
   ~AudioDecoder();
   AudioDecoder(AudioDecoder&&) noexcept;
@@ -74,6 +79,9 @@ class Recording {
   double seconds() const { return static_cast<double>(samples_) / rate_; }
   /// AudioDecoder::shortfall() of a recording that is read to the end of its file; else "".
   std::string shortfall() const;
+  /// Says that samples far above full scale were cut by read(), or "": a file of floating-point
+  /// numbers holds samples from -1 to 1.
+  std::string overload() const;
 
   /// Local. Returns samples [first, first + count), with zeros past the end. If the rates differ,
   /// each part is converted together with kMargin seconds on both sides, which exceeds the reach of
@@ -92,6 +100,7 @@ class Recording {
   int rate_;
   std::int64_t native_first_ = 0, native_count_ = 0;  ///< frames of the file
   std::int64_t samples_ = 0;
+  float peak_ = 0;  ///< of all calls of read()
 };
 
 }  // namespace choir

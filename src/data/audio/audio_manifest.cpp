@@ -40,15 +40,20 @@ bool truthy(const ManifestJson& json, const char* key) {
 }  // namespace
 
 ManifestJson manifest_json(const std::string& line) {
+  if (line.starts_with("\xff\xfe") || line.starts_with("\xfe\xff"))
+    throw AudioError(AudioFault::not_utf8, "the file is UTF-16",
+                     "convert it: iconv -f UTF-16 -t UTF-8 IN > OUT");
   try {
     return read_ordered_json_line(line, "", {.exact_integers = true});
   } catch (const JsonError& error) {
     const JsonFault& fault = error.fault();
     const bool encoding = fault.cause.find("not UTF-8") != std::string::npos;
-    throw AudioError(!fault.malformed ? AudioFault::bad_line
-                     : encoding       ? AudioFault::not_utf8
-                                      : AudioFault::not_json,
-                     fmt::format("column {}: {}", fault.column, fault.cause), error.hint());
+    throw AudioError(
+        !fault.malformed ? AudioFault::bad_line
+        : encoding       ? AudioFault::not_utf8
+                         : AudioFault::not_json,
+        fmt::format("column {}: {}", fault.column, fault.cause),
+        encoding ? "convert the file, for example with iconv -f LATIN1 -t UTF-8" : error.hint());
   }
 }
 
@@ -129,9 +134,9 @@ std::string resolve_audio_path(const std::string& folder, const std::string& pat
 }
 
 void check_times(double offset, double duration) {
-  if (!std::isfinite(offset) || offset < 0)
-    bad_line(fmt::format("an offset of {} seconds", offset));
-  if (!std::isfinite(duration) || duration < 0)
+  constexpr double kMost = 1e9;  // seconds
+  if (!(offset >= 0 && offset < kMost)) bad_line(fmt::format("an offset of {} seconds", offset));
+  if (!(duration >= 0 && duration < kMost))
     bad_line(fmt::format("a duration of {} seconds", duration));
   if (duration == 0) throw AudioError(AudioFault::zero_length, "a duration of 0 seconds");
 }
@@ -165,6 +170,7 @@ std::string AudioEntry::source() const {
 void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioManifest& manifest) {
   AudioEntry entry;
   entry.place = place.place;
+  if (const std::string origin = string_of(json, "_place"); !origin.empty()) entry.place = origin;
   const std::string file = string_of(json, "audio_filepath");
   if (file.empty()) bad_line("it has no \"audio_filepath\"");
   const std::string named = id_of(json);
@@ -201,7 +207,7 @@ void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioMa
     entry.member = file.starts_with("./") ? file.substr(2) : file;
   }
   ManifestJson rest = json;
-  for (const char* said : {"id", "text", "duration", "lang"}) rest.erase(said);
+  for (const char* said : {"id", "text", "duration", "lang", "_place"}) rest.erase(said);
   describe_entry(entry, string_of(json, "text"), string_of(json, "lang"), rest, manifest);
   manifest.entries.push_back(std::move(entry));
 }
@@ -220,7 +226,8 @@ void refuse_other_kinds(const ManifestJson& cut) {
                      "name the cuts before they were padded: padding is added here where it is "
                      "needed");
   throw AudioError(AudioFault::refused, fmt::format("it is a {}; only MonoCut is supported", type),
-                   "save mixtures and multi-channel cuts as MonoCuts with Lhotse first");
+                   "save mixtures and multi-channel cuts as MonoCuts with Lhotse first "
+                   "(cuts.save_audios)");
 }
 
 // Finds the file with the channel of the cut, and the index of that channel in the file.

@@ -66,7 +66,7 @@ struct ManifestOptions {
 /// Local. Throws DataError for a missing or invalid manifest; bad single lines are added to
 /// left_out. The supported formats are
 /// NeMo           JSON lines {"audio_filepath", "duration", "text", "offset"?, "lang"?, ...};
-///                "_skipme": true leaves a line out
+///                "_skipme": true leaves a line out, "_place" names its source in messages
 /// NeMo, tarred   the same, but audio_filepath is a member of a tar: manifest__OP_0..N_CL_.json (or
 ///                {0..N}) beside audio__OP_0..N_CL_.tar, or one manifest with a shard_id per line
 /// Lhotse cuts    JSON lines of MonoCut, plain or gzip
@@ -136,7 +136,7 @@ std::string resolve_audio_path(const std::string& folder, const std::string& pat
 void describe_entry(AudioEntry& entry, const std::string& text, const std::string& lang,
                     const ManifestJson& rest, AudioManifest& manifest);
 
-/// Throws AudioError unless offset >= 0, duration > 0, and both are finite.
+/// Throws AudioError unless offset >= 0, duration > 0, and both are below 1e9 seconds.
 void check_times(double offset, double duration);
 
 }  // namespace choir

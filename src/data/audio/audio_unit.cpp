@@ -44,7 +44,7 @@ void get(ByteUnpacker& packed, AudioEntry& e) {
 bool put_files(BytePacker& packer, const std::vector<AudioEntry>& entries,
                std::string* newest = nullptr) {
   std::set<std::string> paths;
-  for (const AudioEntry& entry : entries) paths.insert(entry.path);
+  for (const AudioEntry& entry : entries) paths.insert(file_of_recording(entry.path));
   bool all = true;
   std::pair<std::int64_t, std::int64_t> last{};
   for (const std::string& path : paths) {

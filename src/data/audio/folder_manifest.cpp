@@ -13,7 +13,9 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
+#include "src/core/hash.hpp"
 #include "src/core/hints.hpp"
+#include "src/core/json_array_reader.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
@@ -29,6 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostNamed = 5;
+constexpr const char* kToMeasure = "measure";  // in place of the duration of a recording
 
 std::string extension_of(const fs::path& path) {
   std::string extension = path.extension().string();
@@ -134,15 +137,12 @@ std::string named_from(const fs::path& here, const fs::path& path) {
 /// The length of a recording in seconds, and the reason if its file was cut off.
 struct Length {
   double seconds = 0;
+  int channels = 1;
   std::string shortfall;  ///< AudioDecoder::shortfall()
 };
 Length length_of_recording(const fs::path& path) {
-  try {
-    const AudioDecoder audio = AudioDecoder::from_file(path.string());
-    return {audio.seconds(), audio.shortfall()};
-  } catch (const AudioError& error) {
-    throw DataError(fmt::format("{}: {}", path.string(), error.what()), error.hint());
-  }
+  const AudioDecoder audio = AudioDecoder::from_file(path.string());
+  return {audio.seconds(), audio.channels(), audio.shortfall()};
 }
 
 /// A cut of Lhotse as a line of NeMo.
@@ -178,19 +178,94 @@ class ManifestLines {
       : here_(std::move(here)), options_(options), summary_(summary) {}
 
   /// Adds a line of NeMo whose "audio_filepath" is absolute or relative to the working directory,
-  /// and whose "text" is a string. `place` is that of the line, for messages.
+  /// and whose "text" is a string. `place` is that of the line, or the file itself, for messages. A
+  /// line whose recording cannot be read is counted and left out; see refuse_bad().
   void add(nlohmann::ordered_json line, const std::string& place) {
+    const auto sound = line["audio_filepath"].get<std::string>();
+    try {
+      add_readable(std::move(line), place);
+    } catch (const AudioError& error) {
+      if (options_.untexted && error.fault() == AudioFault::missing_file) {
+        ++summary_.without_file;
+        return;
+      }
+      if (summary_.bad++ == 0) summary_.bad_hint = error.hint();
+      if (summary_.first_bad.size() < kMostNamed)
+        summary_.first_bad.push_back(sound == place ? error.what()
+                                                    : fmt::format("{}: {}", place, error.what()));
+    }
+  }
+  /// Refuses recordings that cannot be read, unless they are left out.
+  void refuse_bad() const {
+    if (summary_.bad == 0 || options_.skip_bad) return;
+    const std::string hint = summary_.bad_hint.empty() ? "" : summary_.bad_hint + "; ";
+    if (summary_.bad == 1)
+      throw DataError(summary_.first_bad.front(), hint + "--on-bad skip leaves it out");
+    throw DataError(fmt::format("{} of {} are bad:\n  {}{}", summary_.bad,
+                                counted(summary_.bad + summary_.recordings, "recording"),
+                                join(summary_.first_bad, "\n  "),
+                                summary_.bad > std::ssize(summary_.first_bad) ? "\n  ..." : ""),
+                    hint + "--on-bad skip leaves them out");
+  }
+  void add_readable(nlohmann::ordered_json line, const std::string& place) {
     const fs::path sound = line["audio_filepath"].get<std::string>();
     line["audio_filepath"] = named_from(here_, sound);
     const std::string text = line["text"].get<std::string>();
     summary_.parted += options_.form.without_punctuation && parts_numbers(text) ? 1 : 0;
-    line["text"] = options_.form.of(text);
-    set_duration(line, sound, place);
-    if (line["duration"].is_number()) summary_.seconds += line["duration"].get<double>();
+    line["text"] = options_.no_texts ? "" : options_.form.of(text);
+    if (line["duration"] == kToMeasure) {
+      line["duration"] = length_of(sound).seconds;
+    } else {
+      check_times(number_of(line, "offset", 0), number_of(line, "duration", 1));
+      small_of(line, "channel", 0);
+      set_duration(line, sound);
+    }
+    if (line.contains(kListedChannel)) {
+      // A list of channels may be older than files that have one of them each.
+      if (length_of(sound).channels > 1) line["channel"] = line[kListedChannel];
+      line.erase(kListedChannel);
+    }
+    const double seconds = line["duration"].is_number() ? line["duration"].get<double>() : 0;
+    summary_.seconds += seconds;
     ++summary_.recordings;
-    text_ += dumped(line) + "\n";
+    lines_.push_back({.text = dumped(line) + "\n",
+                      .group = options_.held_out > 0 ? group_of(line, sound, place) : "",
+                      .seconds = seconds});
   }
-  const std::string& text() const { return text_; }
+  /// The lines of the manifest; `held`: those that are held out of it.
+  std::string text(bool held) const {
+    std::string text;
+    for (const Line& line : lines_)
+      if (held_.contains(line.group) == held) text += line.text;
+    return text;
+  }
+  /// Chooses whole groups until the share of lines is nearest to that of the options. The order of
+  /// groups is that of the hashes of their names, so that it depends on nothing else.
+  void hold_out() {
+    std::map<std::string, std::int64_t> sizes;
+    for (const Line& line : lines_) ++sizes[line.group];
+    if (sizes.size() < 2)
+      throw DataError(fmt::format("--held-out: all {} belong to one {}",
+                                  counted(std::ssize(lines_), "line"), options_.held_out_by),
+                      options_.held_out_by == "recording"
+                          ? "name a manifest of other recordings in data.val"
+                          : "divide by another property, for example --held-out-by recording");
+    std::vector<std::pair<std::uint64_t, std::string>> order;
+    for (const auto& [group, size] : sizes) order.emplace_back(fnv1a(group), group);
+    std::sort(order.begin(), order.end());
+    const double wanted = options_.held_out * static_cast<double>(lines_.size());
+    std::int64_t taken = 0;
+    for (const auto& [hash, group] : order) {
+      if (static_cast<double>(taken) + static_cast<double>(sizes[group]) / 2 > wanted) continue;
+      held_.insert(group);
+      taken += sizes[group];
+    }
+    const auto size_of = [&](const auto& of) { return sizes[of.second]; };
+    if (held_.empty()) held_.insert(std::ranges::min_element(order, {}, size_of)->second);
+    for (const Line& line : lines_)
+      if (held_.contains(line.group)) ++summary_.held, summary_.seconds_held += line.seconds;
+    summary_.groups_held = std::ssize(held_);
+  }
   /// The length of a file; segments of one file usually follow one another.
   const Length& length_of(const fs::path& sound) {
     if (sound == measured_) return length_;
@@ -202,26 +277,48 @@ class ManifestLines {
   }
 
  private:
+  struct Line {
+    std::string text, group;
+    double seconds = 0;
+  };
+
+  /// The name of the lines that are held out together. That of a recording is without the folders
+  /// above its own, so that data that were moved are divided as before.
+  std::string group_of(const nlohmann::ordered_json& line, const fs::path& sound,
+                       const std::string& place) const {
+    const fs::path folder = fs::absolute(sound).lexically_normal().parent_path();
+    if (options_.held_out_by == "folder") return folder.string();
+    if (options_.held_out_by == "recording") return (folder.filename() / sound.filename()).string();
+    for (const char* key : {"speaker", "speaker_id", "client_id"})
+      if (line.contains(key))
+        return line[key].is_string() ? line[key].get<std::string>() : dumped(line[key]);
+    throw DataError(fmt::format("{}: it names no speaker, by whom --held-out-by divides", place),
+                    "speakers are in \"speaker\" of manifests, utt2spk of Kaldi, and client_id of "
+                    "Common Voice; if each has a folder: --held-out-by folder");
+  }
+
   /// Measures a duration that is missing, and one of a whole file that is there to be measured:
   /// other programs estimate those of compressed sound. Checks that a segment lies in its
   /// recording.
-  void set_duration(nlohmann::ordered_json& line, const fs::path& sound, const std::string& place) {
+  void set_duration(nlohmann::ordered_json& line, const fs::path& sound) {
     const bool missing = !line.contains("duration") || line["duration"].is_null();
     const bool part = line.contains("offset") && line["offset"].is_number();
     const double offset = part ? line["offset"].get<double>() : 0;
     std::error_code ignored;
-    if (!missing && (!line["duration"].is_number() || !fs::is_regular_file(sound, ignored))) return;
+    const bool there = fs::is_regular_file(file_of_recording(sound.string()), ignored);
+    if (!missing && (!line["duration"].is_number() || (!there && line.contains("shard_id"))))
+      return;
     const Length& is = length_of(sound);
     if (missing) {
       line["duration"] = is.seconds - offset;
       ++summary_.measured;
-      if (!(is.seconds > offset)) refuse_segment(sound, is.seconds, offset, 0, place);
+      if (!(is.seconds > offset)) refuse_segment(sound, is.seconds, offset, 0);
       return;
     }
     const double said = line["duration"].get<double>();
     const double excess = offset + said - is.seconds;
     if (part && (excess > kDurationTolerance || offset >= is.seconds))
-      refuse_segment(sound, is.seconds, offset, said, place);
+      refuse_segment(sound, is.seconds, offset, said);
     if (part || std::abs(excess) <= kDurationTolerance) return;
     if (excess < 0) {
       if (summary_.limited++ == 0)
@@ -236,10 +333,11 @@ class ManifestLines {
   }
 
   [[noreturn]] static void refuse_segment(const fs::path& sound, double seconds, double offset,
-                                          double duration, const std::string& place) {
-    throw DataError(fmt::format("{}: '{}' lasts {:.3f} s and ends before {:.3f} + {:.3f} s", place,
-                                sound.string(), seconds, offset, duration),
-                    "correct the offset and the duration of the segment, or remove its line");
+                                          double duration) {
+    throw AudioError(AudioFault::too_short,
+                     fmt::format("'{}' lasts {:.3f} s and ends before {:.3f} + {:.3f} s",
+                                 sound.string(), seconds, offset, duration),
+                     "correct the offset and the duration of the segment, or remove its line");
   }
 
   fs::path measured_;  ///< the file of length_
@@ -247,19 +345,28 @@ class ManifestLines {
   fs::path here_;
   const FolderManifestOptions& options_;
   FolderManifestSummary& summary_;
-  std::string text_;
+  std::vector<Line> lines_;
+  std::set<std::string> held_;  // groups
 };
 
 /// Adds the lines of a manifest.
-void copy_manifest(const std::string& path, ManifestLines& made) {
-  std::istringstream lines(extension_of(path) == ".gz" ? read_lines(path) : text_of(path));
-  std::string line;
-  for (int number = 1; std::getline(lines, line); ++number) {
+void copy_manifest(const std::string& path, const FolderManifestOptions& options,
+                   ManifestLines& made) {
+  const std::string text = extension_of(path) == ".gz" ? read_lines(path) : text_of(path);
+  TextRows rows(text, path);
+  for (std::string line; rows.next(line);) {
     if (trim(line).empty()) continue;
-    const std::string place = fmt::format("{}:{}", path, number);
-    auto json = read_ordered_json(line, place);
+    const std::string place = fmt::format("{}:{}", path, rows.number());
+    nlohmann::ordered_json json;
+    try {
+      json = manifest_json(line);
+    } catch (const AudioError& error) {
+      throw DataError(fmt::format("{}: {}: {}", place, name_of(error.fault()), error.what()),
+                      error.hint());
+    }
     if (json.is_object() && json.contains("recording")) json = nemo_line_of_cut(json, path, place);
     if (json.is_object()) rename_to_nemo(json);
+    if (json.is_object() && options.no_texts && !json.contains("text")) json["text"] = "";
     for (const char* key : {"audio_filepath", "text"})
       if (!json.is_object() || !json.contains(key) || !json[key].is_string()) {
         const std::string other = json.is_object() ? advice_on_manifest_line(json) : "";
@@ -279,15 +386,18 @@ void add_list(const std::string& path, const FolderManifestOptions& options, Man
               FolderManifestSummary& summary) {
   read_recording_list(path, [&](ManifestJson&& line, const std::string& place) {
     const std::string file = line["audio_filepath"].get<std::string>();
-    const bool there = fs::is_regular_file(file);
-    if (there && line.contains("text") && !line["text"].get<std::string>().empty()) {
+    const bool there = fs::is_regular_file(file_of_recording(file));
+    const bool texted = line.contains("text") && !line["text"].get<std::string>().empty();
+    if (!texted && options.no_texts) line["text"] = "";
+    if (there && (texted || options.no_texts)) {
       made.add(std::move(line), place);
       return;
     }
     if (!options.untexted)
       throw DataError(there ? fmt::format("{}: '{}' has no text", place, file)
                             : fmt::format("{}: there is no file '{}'", place, file),
-                      there ? "--allow-missing leaves such recordings out"
+                      there ? "--allow-missing leaves such recordings out, and --no-text writes "
+                              "lines without a text"
                             : "files are relative to the list, or to clips/, wavs/, wav/ or audio/ "
                               "beside it; --allow-missing leaves lines without a file out");
     ++(there ? summary.without_text : summary.without_file);
@@ -302,7 +412,7 @@ void add_folders(const std::vector<std::string>& folders, const FolderManifestOp
   std::int64_t empty = 0, texted = 0;
   for (const auto& [stem, path] : found.recordings) {
     const auto text = found.texts.find(stem);
-    if (text == found.texts.end() || text->second.empty()) {
+    if (!options.no_texts && (text == found.texts.end() || text->second.empty())) {
       ++summary.without_text;
       empty += text != found.texts.end();
       if (silent.size() < kMostNamed) silent.push_back(path.string());
@@ -312,8 +422,8 @@ void add_folders(const std::vector<std::string>& folders, const FolderManifestOp
     if (!silent.empty() && !options.untexted) continue;  // will be refused
     nlohmann::ordered_json line;
     line["audio_filepath"] = path.string();
-    line["duration"] = made.length_of(path).seconds;
-    line["text"] = text->second;
+    line["duration"] = kToMeasure;
+    line["text"] = options.no_texts ? "" : text->second;
     made.add(std::move(line), path.string());
   }
   if (!silent.empty() && (!options.untexted || texted == 0)) {
@@ -328,14 +438,14 @@ void add_folders(const std::vector<std::string>& folders, const FolderManifestOp
         !list.empty()
             ? list
             : fmt::format(
-                  "the text of {} is expected in {}.txt; --allow-missing leaves such recordings "
-                  "out",
+                  "the text of {} is expected in {}.txt; {}--no-text writes lines without a text",
                   silent.front(),
                   (fs::path(silent.front()).parent_path() / fs::path(silent.front()).stem())
-                      .string()));
+                      .string(),
+                  texted > 0 ? "--allow-missing leaves such recordings out, and " : ""));
   }
   for (const auto& [stem, text] : found.texts)
-    summary.unused_texts += found.recordings.contains(stem) ? 0 : 1;
+    if (!options.no_texts) summary.unused_texts += found.recordings.contains(stem) ? 0 : 1;
 }
 
 }  // namespace
@@ -373,6 +483,9 @@ std::string FolderManifestSummary::to_string() const {
     text += fmt::format("left out    {} without a text\n", format_count(without_text));
   if (unused_texts > 0)
     text += fmt::format("not used    {} without a recording\n", counted(unused_texts, "text"));
+  if (bad > 0)
+    text += fmt::format("left out    {} that cannot be read:\n            {}\n",
+                        counted(bad, "recording"), join(first_bad, "\n            "));
   if (without_file > 0)
     text += fmt::format("left out    {} without a file\n", counted(without_file, "line"));
   if (corrected > 0)
@@ -386,10 +499,18 @@ std::string FolderManifestSummary::to_string() const {
     text += fmt::format("numbers     {}, whose signs become blanks (3.50 becomes 3 50)\n",
                         counted(parted, "text"));
   if (measured > 0) text += fmt::format("durations   {} measured\n", format_count(measured));
+  if (held > 0)
+    text += fmt::format("held out    {} of {}, {}, in {}\n", counted(held, "line"),
+                        counted(groups_held, held_by.c_str()), format_duration(seconds_held),
+                        held_path);
   const std::string name = fs::path(path).stem().string();
-  const bool held = name.starts_with("val") || name.starts_with("dev") || name.starts_with("test");
+  if (held > 0)
+    return text +
+           fmt::format("written     {}\nin a deck   data.train = [\"{}\"], data.val = [\"{}\"]",
+                       path, path, held_path);
+  const bool tests = name.starts_with("val") || name.starts_with("dev") || name.starts_with("test");
   return text + fmt::format("written     {}\nin a deck   data.{} = [\"{}\"]", path,
-                            held ? "val" : "train", path);
+                            tests ? "val" : "train", path);
 }
 
 FolderManifestSummary write_folder_manifest(const std::vector<std::string>& paths,
@@ -398,6 +519,13 @@ FolderManifestSummary write_folder_manifest(const std::vector<std::string>& path
   require_manifest_place(paths, out);
   const fs::path here = fs::absolute(out).lexically_normal().parent_path();
   FolderManifestSummary summary{.path = out};
+  if (options.held_out > 0) {
+    fs::path held(out);
+    held.replace_filename(held.stem().string() + "_held" + held.extension().string());
+    summary.held_path = held.string();
+    summary.held_by = options.held_out_by;
+    require_manifest_place(paths, summary.held_path);
+  }
   ManifestLines made(here, options, summary);
   std::vector<std::string> folders;
   for (const std::string& path : paths) {
@@ -414,13 +542,18 @@ FolderManifestSummary write_folder_manifest(const std::vector<std::string>& path
     else if (fs::is_directory(path))
       folders.push_back(path);
     else
-      copy_manifest(path, made);
+      copy_manifest(path, options, made);
   }
   if (!folders.empty()) add_folders(folders, options, made, summary);
+  made.refuse_bad();
   if (summary.recordings == 0) throw DataError("no recording is left: none has a file and a text");
   std::error_code failed;
   fs::create_directories(here, failed);
-  write_whole_file(out, made.text());
+  if (options.held_out > 0) {
+    made.hold_out();
+    write_whole_file(summary.held_path, made.text(true));
+  }
+  write_whole_file(out, made.text(false));
   return summary;
 }
 

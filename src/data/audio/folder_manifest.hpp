@@ -12,23 +12,36 @@ namespace choir {
 struct FolderManifestOptions {
   TranscriptForm form;    ///< of the texts
   bool untexted = false;  ///< leaves out recordings without a text instead of refusing them
+  bool no_texts = false;  ///< writes all texts as "", and needs none
+  bool skip_bad = false;  ///< leaves out recordings that cannot be read instead of refusing them
+  /// Share of the lines that are written to a manifest of their own, OUT_held.json; 0: none. Lines
+  /// of one "recording", "speaker" or "folder" are never divided.
+  double held_out = 0;
+  std::string held_out_by = "recording";
 };
 
 struct FolderManifestSummary {
   std::string path;  ///< of the manifest
   std::int64_t recordings = 0;
   double seconds = 0;
-  std::int64_t without_text = 0;  ///< left out
-  std::int64_t without_file = 0;  ///< lines of lists, left out
-  std::int64_t unused_texts = 0;  ///< texts without a recording
-  std::int64_t measured = 0;      ///< lines of manifests that had no duration
-  std::int64_t corrected = 0;     ///< lines of manifests that had a longer duration than the file
-  std::string first_corrected;    ///< one of them
-  std::int64_t limited = 0;       ///< lines without an offset whose duration limits the recording
-  std::string first_limited;      ///< one of them
-  std::int64_t parted = 0;        ///< texts with a sign between digits that became a blank
-  std::int64_t cut_off = 0;       ///< files that end before the length that their header gives
-  std::string first_cut_off;      ///< one of them
+  std::int64_t without_text = 0;       ///< left out
+  std::int64_t without_file = 0;       ///< lines of lists, left out
+  std::int64_t unused_texts = 0;       ///< texts without a recording
+  std::int64_t bad = 0;                ///< lines whose recording cannot be read
+  std::vector<std::string> first_bad;  ///< a few of them, with their reasons
+  std::string bad_hint;                ///< that of the first
+  std::int64_t measured = 0;           ///< lines of manifests that had no duration
+  std::int64_t corrected = 0;    ///< lines of manifests that had a longer duration than the file
+  std::string first_corrected;   ///< one of them
+  std::int64_t limited = 0;      ///< lines without an offset whose duration limits the recording
+  std::string first_limited;     ///< one of them
+  std::int64_t parted = 0;       ///< texts with a sign between digits that became a blank
+  std::int64_t cut_off = 0;      ///< files that end before the length that their header gives
+  std::string first_cut_off;     ///< one of them
+  std::int64_t held = 0;         ///< lines that are held out, included in `recordings`
+  std::int64_t groups_held = 0;  ///< recordings, speakers or folders that they belong to
+  double seconds_held = 0;
+  std::string held_path, held_by;  ///< their manifest; "recording", "speaker" or "folder"
   /// Lines for the user.
   std::string to_string() const;
 };
@@ -47,6 +60,9 @@ inline constexpr double kDurationTolerance = 0.1;
 /// same folder, as LibriSpeech has them. Recordings are files named .wav, .flac, .ogg, .oga, .opus,
 /// .mp3, .aiff, .aif, .au, .w64 or .caf; other files are not looked at. Durations are exact. Paths
 /// are relative to the folder of the manifest where the recordings are below it, else absolute.
+///
+/// With `held_out`, some lines are written to OUT_held.json instead, in the same order; equal
+/// inputs are divided equally.
 ///
 /// Throws DataError for a folder that does not exist or has no recording, a recording that cannot
 /// be opened or has no text, a text that is empty or not UTF-8, two texts for one recording, and a

@@ -291,6 +291,26 @@ std::string AudioCatalog::text(std::int64_t i) const {
   return text != json.end() && text->is_string() ? text->get<std::string>() : std::string();
 }
 
+std::string AudioCatalog::name(std::int64_t i) const {
+  const std::string otherwise = fmt::format("utterance {} of '{}'", i, folder_);
+  nlohmann::json json;
+  try {
+    json = read_json_line(line(i), otherwise);
+  } catch (const Error&) {  // the folder may be gone since it was opened
+    return otherwise;
+  }
+  const auto text_in = [&](const char* key) {
+    const auto found = json.find(key);
+    return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  if (!json.is_object()) return otherwise;
+  const std::string file = text_in("audio_filepath"), id = text_in("id");
+  if (file.empty()) return id.empty() ? otherwise : id;
+  const auto offset = json.find("offset");
+  const bool part = offset != json.end() && offset->is_number() && offset->get<double>() > 0;
+  return part ? fmt::format("{} from {:g} s", file, offset->get<double>()) : file;
+}
+
 std::string AudioCatalog::serialise() const {
   const auto records = nlohmann::json::binary_t::container_type(
       reinterpret_cast<const std::uint8_t*>(utterances_.data()),

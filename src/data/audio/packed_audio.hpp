@@ -62,6 +62,9 @@ class AudioCatalog {
   /// none).
   std::string line(std::int64_t i) const;
   std::string text(std::int64_t i) const;
+  /// Local. The recording of an utterance for people: "a.wav", "a.wav from 3.5 s", or the id of a
+  /// cut. If its line cannot be read, "utterance 7 of 'FOLDER'".
+  std::string name(std::int64_t i) const;
 
   /// Conversion to and from bytes, so that one rank reads the index and sends it to the others.
   std::string serialise() const;

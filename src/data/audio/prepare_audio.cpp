@@ -295,12 +295,15 @@ std::uint64_t fingerprint_of(const Plan& plan, const PrepareAudioOptions& option
   return h;
 }
 
-void check_cap(std::int64_t bad, std::int64_t of, double cap, const OmittedEntry& example) {
-  if (static_cast<double>(bad) <= cap * static_cast<double>(of)) return;
-  throw DataError(fmt::format("{} of {} utterances are bad, more than the {:g} % that --bad-cap "
-                              "allows; one of them: {}: {}: {}",
-                              bad, of, 100 * cap, example.place, example.reason, example.detail),
-                  "repair the manifests or their audio, or raise --bad-cap");
+void check_cap(std::int64_t bad, std::int64_t of, const PrepareAudioOptions& options,
+               const OmittedEntry& example) {
+  if (static_cast<double>(bad) <= options.bad_cap * static_cast<double>(of)) return;
+  throw DataError(
+      fmt::format("{} of {} utterances are bad, more than the {:g} % that {} allows; one of them: "
+                  "{}: {}: {}",
+                  bad, of, 100 * options.bad_cap, options.cap_name, example.place, example.reason,
+                  example.detail),
+      fmt::format("repair the manifests or their audio, or raise {}", options.cap_name));
 }
 
 void check_left_out(const Plan& plan, const PrepareAudioOptions& options) {
@@ -308,7 +311,7 @@ void check_left_out(const Plan& plan, const PrepareAudioOptions& options) {
   const auto first =
       std::find_if(all.begin(), all.end(), [](const OmittedEntry& l) { return l.bad; });
   if (first == all.end()) return;
-  if (!options.stop_on_bad) return check_cap(plan.bad, plan.utterances, options.bad_cap, *first);
+  if (!options.stop_on_bad) return check_cap(plan.bad, plan.utterances, options, *first);
   throw DataError(
       fmt::format("{}: {}: {}{}", first->place, first->reason, first->detail,
                   plan.bad <= 1                 ? ""
@@ -476,11 +479,9 @@ class Worker {
   std::optional<OmittedEntry> example_;
 };
 
-}  // namespace
-
-PrepareAudioSummary prepare_audio(Communicator& world, Logger& log,
-                                  const std::vector<std::string>& manifests,
-                                  const std::string& folder, const PrepareAudioOptions& options) {
+PrepareAudioSummary pack_folder(Communicator& world, Logger& log,
+                                const std::vector<std::string>& manifests,
+                                const std::string& folder, const PrepareAudioOptions& options) {
   const double began = now_seconds();
   Plan plan;
   together(world, [&] {
@@ -515,7 +516,7 @@ PrepareAudioSummary prepare_audio(Communicator& world, Logger& log,
     world.all_reduce(&bad, 1, DType::i64, ReduceOp::sum);
     together(world, [&] {
       if (worker.example())
-        check_cap(shared.bad + bad, shared.utterances, options.bad_cap, *worker.example());
+        check_cap(shared.bad + bad, shared.utterances, options, *worker.example());
     });
   }
   double decoded = worker.seconds_done();
@@ -526,6 +527,35 @@ PrepareAudioSummary prepare_audio(Communicator& world, Logger& log,
   summary.audio_seconds = decoded;
   summary.seconds = now_seconds() - began;
   return summary;
+}
+
+/// Removes the files of a folder that a refused run began, unless a shard is finished.
+void abandon_folder(const std::string& folder, bool was_there, Logger& log) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().extension() == ".part") {
+      log.info("finished shards are kept in '{}', with which the same command continues", folder);
+      return;
+    }
+  if (!fs::exists(unfinished_path(folder), ignored)) return;
+  remove_leftovers(folder, 0);
+  if (!was_there) fs::remove(folder, ignored);  // which fails if it is not empty
+}
+
+}  // namespace
+
+PrepareAudioSummary prepare_audio(Communicator& world, Logger& log,
+                                  const std::vector<std::string>& manifests,
+                                  const std::string& folder, const PrepareAudioOptions& options) {
+  std::error_code ignored;
+  const bool first = world.rank() == 0, was_there = first && fs::exists(folder, ignored);
+  const bool was_begun = first && fs::exists(unfinished_path(folder), ignored);
+  try {
+    return pack_folder(world, log, manifests, folder, options);
+  } catch (const DataError&) {
+    if (first && !was_begun && options.keeps_shards) abandon_folder(folder, was_there, log);
+    throw;
+  }
 }
 
 }  // namespace choir

@@ -22,6 +22,8 @@ struct PrepareAudioOptions {
   double shard_minutes = 30;  ///< planned audio per shard, at least one utterance
   bool stop_on_bad = true;    ///< if false, bad utterances are left out, up to a share of bad_cap
   double bad_cap = 0.01;
+  std::string cap_name = "--bad-cap";  ///< the option of bad_cap, for messages
+  bool keeps_shards = true;  ///< the caller keeps the finished shards of a run that is refused
   /// The end of the hint to a bad utterance: how to continue without it.
   std::string skip_hint = "--on-bad skip (in a deck: data.on_bad=skip) leaves such utterances out";
   /// The hint to a recording with several channels of which none was chosen; "": --channel.
@@ -49,7 +51,8 @@ struct PrepareAudioSummary {
 /// on their number. The same call continues a run that was killed: finished shards stay (same
 /// entries and options, files of the same size and time), and a finished folder stays if its
 /// recordings have not changed since. The folder opens as an AudioCatalog only
-/// when it is complete. A folder with any other content is refused. Throws DataError for a bad
+/// when it is complete; data that are refused before a shard is finished leave nothing there. A
+/// folder with any other content is refused. Throws DataError for a bad
 /// utterance (AudioError) unless they are skipped, for a share of bad utterances above bad_cap, and
 /// if no utterance is left; DeckError for options; StorageError.
 PrepareAudioSummary prepare_audio(Communicator& world, Logger& log,

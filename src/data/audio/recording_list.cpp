@@ -16,6 +16,7 @@
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
 #include "src/core/text.hpp"
+#include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/audio_error.hpp"
 #include "src/data/audio/folder_manifest.hpp"
 #include "src/data/vocabulary/utf8.hpp"
@@ -198,6 +199,21 @@ std::map<std::string, std::string> kaldi_map(const std::string& path) {
   return map;
 }
 
+/// The channels of recordings, from 0, by lines "RECORDING FILE A" (or B, 1, 2).
+std::map<std::string, int> kaldi_channels(const std::string& path) {
+  std::map<std::string, int> channels;
+  if (!fs::exists(path)) return channels;
+  for (const KaldiLine& line : kaldi_lines(path)) {
+    const std::size_t blank = line.rest.find_last_of(" \t");
+    const std::string word = blank == std::string::npos ? "" : line.rest.substr(blank + 1);
+    if (word != "A" && word != "B" && word != "1" && word != "2")
+      throw DataError(fmt::format("{}:{}: '{}' is no channel", path, line.line, word),
+                      "a line of reco2file_and_channel is: RECORDING FILE A (or B)");
+    channels[line.key] = word == "B" || word == "2" ? 1 : 0;
+  }
+  return channels;
+}
+
 double kaldi_time(const std::string& word, const std::string& place) {
   double value = 0;
   const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -216,31 +232,36 @@ void read_kaldi(const std::string& folder,
     if (line.rest.ends_with('|'))
       throw DataError(
           fmt::format("{}: '{}' is a command, and commands are not run", place, line.rest),
-          "run it, and name the file that it makes: in Kaldi, wav-copy "
-          "scp:wav.scp ark,scp:out.ark,out.scp, or sox IN OUT.wav for each line");
+          "run the commands once: in Kaldi, `wav-copy scp:wav.scp ark,scp:/DIR/out.ark,out.scp`, "
+          "and "
+          "out.scp as the wav.scp of a copy of this folder; or sox IN OUT.wav for each line");
     if (line.rest.empty()) throw DataError(fmt::format("{}: it names no file", place));
     if (!files.emplace(line.key, line.rest).second)
       throw DataError(fmt::format("{}: a second line of '{}'", place, line.key),
                       "keep one line for each name");
   }
   const auto texts = kaldi_map(folder + "/text"), speakers = kaldi_map(folder + "/utt2spk");
-  const auto give = [&](const std::string& utterance, const std::string& file, double begin,
-                        double end, const std::string& place) {
+  const auto channels = kaldi_channels(folder + "/reco2file_and_channel");
+  const auto give = [&](const std::string& utterance, const std::string& recording,
+                        const std::string& file, double begin, double end,
+                        const std::string& place) {
     ManifestJson line;
     std::error_code ignored;
-    line["audio_filepath"] = fs::exists(file, ignored) || fs::path(file).is_absolute()
-                                 ? file
-                                 : (fs::path(folder) / file).string();
+    const bool here = fs::exists(file_of_recording(file), ignored);
+    line["audio_filepath"] =
+        here || fs::path(file).is_absolute() ? file : (fs::path(folder) / file).string();
     if (end > begin) line["offset"] = begin, line["duration"] = end - begin;
     if (const auto text = texts.find(utterance); text != texts.end()) line["text"] = text->second;
     line["id"] = utterance;
     if (const auto who = speakers.find(utterance); who != speakers.end())
       line["speaker"] = who->second;
+    if (const auto channel = channels.find(recording); channel != channels.end())
+      line[kListedChannel] = channel->second;
     use(std::move(line), place);
   };
   if (!fs::exists(cut)) {
     for (const KaldiLine& line : kaldi_lines(list))
-      give(line.key, line.rest, 0, 0, fmt::format("{}:{}", list, line.line));
+      give(line.key, line.key, line.rest, 0, 0, fmt::format("{}:{}", list, line.line));
     return;
   }
   for (const KaldiLine& line : kaldi_lines(cut)) {
@@ -254,7 +275,7 @@ void read_kaldi(const std::string& folder,
       throw DataError(fmt::format("{}: '{}' is not in {}", place, recording, list));
     if (!(to > from && from >= 0))
       throw DataError(fmt::format("{}: the segment from {} to {} s has no sound", place, from, to));
-    give(line.key, file->second, from, to, place);
+    give(line.key, recording, file->second, from, to, place);
   }
 }
 
@@ -299,19 +320,12 @@ void rename_to_nemo(ManifestJson& line) {
   rename(line, kTextNames, "text");
 }
 
-namespace {
-
-/// True for a file whose first sign is that of a JSON array.
-bool is_json_array(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return false;
-  std::ifstream file(path, std::ios::binary);
-  char first = ' ';
-  while (file.get(first) && std::isspace(static_cast<unsigned char>(first)) != 0) continue;
-  return file && first == '[';
+std::string other_text_key(const ManifestJson& line) {
+  if (line.contains("text")) return {};
+  for (const char* name : kTextNames)
+    if (const auto found = line.find(name); found != line.end() && found->is_string()) return name;
+  return {};
 }
-
-}  // namespace
 
 std::string advice_on_recordings(const std::string& path) {
   std::error_code ignored;
@@ -322,11 +336,14 @@ std::string advice_on_recordings(const std::string& path) {
   if (is_recording_table(path)) return make(path, "it is a table of recordings");
   if (path.ends_with(".trans.txt"))
     return make(fs::path(path).parent_path().string(), "it has the texts of recordings beside it");
-  if (is_json_array(path))
-    return fmt::format(
-        "it is one JSON array, and a manifest has a line for each recording: jq -c "
-        "'.[]' {} > lines.json",
-        path);
+  if (is_sound_file(path) && fs::is_regular_file(path, ignored))
+    return "it is a recording: `choir prepare manifest FOLDER --out train.json` makes a manifest "
+           "of "
+           "the recordings in a folder, and `choir transcribe RUN FILE` takes them as they are";
+  if (const std::string name = fs::path(path).filename().string();
+      (name == "wav.scp" || name == "segments" || name == "text") &&
+      is_kaldi_folder(fs::path(path).parent_path().string()))
+    return make(fs::path(path).parent_path().string(), "it belongs to a folder of Kaldi");
   if (!fs::is_directory(path, ignored)) return {};
   if (is_kaldi_folder(path)) return make(path, "it has recordings in the format of Kaldi");
   bool arrow = false, parquet = false, sounds = false;

@@ -14,12 +14,16 @@ bool is_kaldi_folder(const std::string& folder);
 /// True for the name of a table: .tsv or .csv.
 bool is_recording_table(const std::string& path);
 
+/// The key of a channel that a list names, which applies if the file has several.
+inline constexpr const char* kListedChannel = "_channel";
+
 /// Calls use(line, place) for every recording of a folder of Kaldi or of a table, in order, with a
 /// line of NeMo: "audio_filepath" is absolute or relative to the working directory, "text" may be
 /// missing, and "duration" is there for segments only. `place` is file:line.
 ///
 /// Kaldi: wav.scp ("ID FILE"), text ("ID WORDS"), and if present segments ("ID RECORDING BEGIN
-/// END") and utt2spk. A file is relative to the working directory, as in Kaldi, else to the folder.
+/// END"), utt2spk and reco2file_and_channel. A file, or "FILE.ark:BYTE", is relative to the working
+/// directory, as in Kaldi, else to the folder.
 ///
 /// Tables have a header that names their columns; those of files and texts have one of the usual
 /// names (path, file_name, ...; sentence, text, transcription, ...). Fields of .csv may be quoted.
@@ -36,6 +40,9 @@ void read_recording_list(
 /// Renames the keys of a line of another program to "audio_filepath" and "text" where it has
 /// exactly one that means them. Lines with these keys stay as they are.
 void rename_to_nemo(ManifestJson& line);
+
+/// The key that rename_to_nemo() would call "text"; "" if there is none, or a "text". Pure.
+std::string other_text_key(const ManifestJson& line);
 
 /// A hint for a file or folder that is no manifest: the command that makes one of it, or "".
 std::string advice_on_recordings(const std::string& path);

@@ -9,6 +9,7 @@
 
 #include "src/comm/agreement.hpp"
 #include "src/core/file.hpp"
+#include "src/core/json_array_reader.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
@@ -85,6 +86,7 @@ void read_line(const std::string& folder, TranscriptRequest& request) {
   check_times(request.source.offset, timed ? request.source.duration : 1);
   request.source.channel.value = small_of(json, "channel", request.source.channel.value);
   if (json.contains("text") && !json["text"].is_null()) request.text = string_of(json, "text");
+  if (!json.contains("text")) request.text_key = other_text_key(json);
 }
 
 }  // namespace
@@ -95,20 +97,14 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
   std::vector<TranscriptRequest> requests;
   if (const std::string advice = advice_on_recordings(path); !advice.empty())
     throw DataError(fmt::format("'{}' is not a manifest", path), advice);
-  int number = 0;
   const std::string text =
       path.ends_with(".gz") ? read_lines(path) : read_whole_file(path, kMostListMiB);
-  std::string_view rest = text;
-  rest.remove_prefix(static_cast<std::size_t>(byte_order_mark(rest)));
-  while (!rest.empty()) {
-    const std::size_t end = rest.find('\n');
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    ++number;
+  TextRows rows(text, path);
+  for (std::string line; rows.next(line);) {
     if (trim(line).empty()) continue;
     TranscriptRequest& request = requests.emplace_back();
     request.source.channel = channel;
-    request.place = fmt::format("{}:{}", path, number);
+    request.place = fmt::format("{}:{}", path, rows.number());
     request.line = trim(line);
     try {
       read_line(folder, request);
@@ -235,7 +231,10 @@ std::vector<Transcript> gather_transcripts(Mesh& mesh, const std::vector<std::si
     for (std::size_t i = 0; i < mine.size(); ++i)
       text += fmt::format("{} {}\n", mine[i], serialise(made[i]));
   std::vector<Transcript> all(surveys.size());
-  for (std::size_t i = 0; i < surveys.size(); ++i) all[i].fault = surveys[i].fault;
+  for (std::size_t i = 0; i < surveys.size(); ++i) {
+    all[i].fault = surveys[i].fault;
+    all[i].note = surveys[i].hint;
+  }
   for (const std::string& part : gather_texts(mesh.world(), text))
     for (std::size_t from = 0; from < part.size();) {
       const std::size_t space = part.find(' ', from), end = part.find('\n', from);

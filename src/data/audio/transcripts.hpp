@@ -36,6 +36,7 @@ struct TranscriptRequest {
   RecordingSource source;
   std::string place;                ///< "manifest.json:12", or the name of a bare file
   std::optional<std::string> text;  ///< the reference text, if known
+  std::string text_key{};           ///< the key of the line that seems to hold its text; or ""
   std::string line;                 ///< line of the manifest; "" for a bare file
   std::optional<AudioError> fault;  ///< the fault of the line
 };

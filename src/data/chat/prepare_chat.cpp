@@ -23,15 +23,50 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kAside = ".before";  // ending of the files of an older result
+
+/// True for the name of a file or folder that prepare_chat() writes, without packed audio.
+bool is_written(std::string_view name) {
+  return name == kConversationFile || name == "meta.json" || name == "vocab.json" ||
+         name == "tokenizer.json" || (name.starts_with("clips") && name.ends_with(".json"));
+}
+
+std::vector<fs::path> entries_of(const std::string& folder) {
+  std::vector<fs::path> entries;
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(folder, failure)) entries.push_back(entry.path());
+  return entries;
+}
+
+bool is_aside(const std::string& name) {
+  return name.ends_with(kAside) && is_written(name.substr(0, name.size() - kAside.size()));
+}
+
+/// Moves the files that were put aside back to their names.
+void move_back(const std::string& folder) {
+  std::error_code failure;
+  for (const fs::path& path : entries_of(folder)) {
+    if (!is_aside(path.filename().string())) continue;
+    const fs::path to = fs::path(path).replace_extension();
+    fs::remove(to, failure);  // renaming one link of a file to another one does nothing
+    fs::rename(path, to, failure);
+  }
+}
+
+void remove_aside(const std::string& folder) {
+  std::error_code failure;
+  for (const fs::path& path : entries_of(folder))
+    if (is_aside(path.filename().string())) fs::remove(path, failure);
+}
+
 void make_folder(const std::string& folder) {
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw StorageError(fmt::format("cannot create '{}': {}", folder, failure.message()));
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const bool ours = name == kConversationFile || name == "meta.json" || name == "audio" ||
-                      name == "vocab.json" || name == "tokenizer.json" || name == "deck.json" ||
-                      (name.starts_with("clips") && name.ends_with(".json"));
+    const bool ours = is_written(name) || is_aside(name) || name == "audio" ||
+                      name == "deck.json" || name == "deck.before.json";
     if (!ours)
       throw DataError(fmt::format("folder '{}' contains '{}', which is not part of prepared chat",
                                   folder, name),
@@ -48,10 +83,14 @@ struct ClipManifests {
 /// The distinct stretches of audio, in the order of first use.
 class ClipTable {
  public:
-  std::int32_t number_of(const AudioClip& clip) {
+  /// `place`: the conversation that has the clip, for messages; the first one counts.
+  std::int32_t number_of(const AudioClip& clip, const std::string& place = {}) {
     const auto key = std::tuple(clip.archive, clip.path, clip.offset, clip.duration);
     const auto [at, fresh] = numbers_.try_emplace(key, static_cast<std::int32_t>(clips_.size()));
-    if (fresh) clips_.push_back(clip);
+    if (fresh) {
+      clips_.push_back(clip);
+      places_.push_back(place);
+    }
     return at->second;
   }
   std::int64_t size() const { return std::ssize(clips_); }
@@ -75,6 +114,7 @@ class ClipTable {
       line["offset"] = clip.offset;
       line["duration"] = clip.duration;
       line["text"] = "";
+      line["_place"] = places_[i];
       texts.back() += dumped(line) + "\n";
     }
     for (std::size_t i = 0; i < texts.size(); ++i) write_whole_file(made.files[i], texts[i]);
@@ -84,6 +124,7 @@ class ClipTable {
  private:
   std::map<std::tuple<std::string, std::string, double, double>, std::int32_t> numbers_;
   std::vector<AudioClip> clips_;
+  std::vector<std::string> places_;
 };
 
 struct Work {
@@ -123,7 +164,7 @@ void encode_all(const std::vector<std::string>& files, const PrepareChatOptions&
     summary.tokens += tokens;
     summary.longest = std::max(summary.longest, tokens);
     summary.counted += std::count(encoded.counted.begin(), encoded.counted.end(), 1);
-    for (const AudioClip& clip : encoded.clips) work.clips.number_of(clip);
+    for (const AudioClip& clip : encoded.clips) work.clips.number_of(clip, conversation.place);
     work.encoded.push_back(std::move(encoded));
   }
   summary.conversations = std::ssize(work.encoded);
@@ -193,6 +234,46 @@ std::string PrepareChatSummary::to_string() const {
   if (!unused.empty()) text += fmt::format("keys not used {}\n", unused);
   return text +
          fmt::format("written to    {}\nin a deck     data.train = [\"{}\"]", folder, folder);
+}
+
+ChatFolderUndo::ChatFolderUndo(std::string folder) : folder_(std::move(folder)) {
+  std::error_code failure;
+  began_ = fs::exists(folder_, failure);
+  const auto there = [&](const std::string& name) {
+    return fs::exists(folder_ + "/" + name, failure);
+  };
+  if (there(kConversationFile))
+    remove_aside(folder_);  // a killed process had completed its result
+  else if (there(kConversationFile + std::string(kAside)))
+    move_back(folder_);  // it had not
+  for (const fs::path& path : entries_of(folder_)) before_.insert(path.filename().string());
+  if (!there(kConversationFile)) return;
+  for (const std::string& name : before_) {
+    const std::string path = folder_ + "/" + name, aside = path + std::string(kAside);
+    if (!is_written(name)) continue;
+    fs::create_hard_link(path, aside, failure);
+    if (failure) fs::copy_file(path, aside, failure);
+  }
+}
+
+ChatFolderUndo::~ChatFolderUndo() {
+  if (kept_) return;
+  std::error_code failure;
+  if (!began_) {
+    fs::remove_all(folder_, failure);
+    return;
+  }
+  for (const fs::path& path : entries_of(folder_)) {
+    const std::string name = path.filename().string();
+    if (!before_.contains(name) && (is_written(name) || name == "audio"))
+      fs::remove_all(path, failure);
+  }
+  move_back(folder_);
+}
+
+void ChatFolderUndo::keep() {
+  kept_ = true;
+  remove_aside(folder_);
 }
 
 PrepareChatSummary prepare_chat(Communicator& world, Logger& log,

@@ -3,6 +3,7 @@
 // tokenizer's file, meta.json and, if there are clips, packed audio in audio/.
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,26 @@ struct PrepareChatSummary {
   double seconds = 0;        ///< of the clips; on rank 0
   std::int64_t vocab_size = 0;
   std::string to_string() const;
+};
+
+/// Restores the folder of a request that is refused: a new folder is removed again, and the files
+/// of an older result return. Made before prepare_chat(), on the rank that writes. Local.
+class ChatFolderUndo {
+ public:
+  /// Links the files of an older result under other names. Those that a killed process left there
+  /// return, unless it had completed a new result.
+  explicit ChatFolderUndo(std::string folder);
+  /// Restores the folder unless keep() was called.
+  ~ChatFolderUndo();
+  ChatFolderUndo(const ChatFolderUndo&) = delete;
+  ChatFolderUndo& operator=(const ChatFolderUndo&) = delete;
+  /// Keeps the new result, and removes the old files.
+  void keep();
+
+ private:
+  std::string folder_;
+  bool kept_ = false, began_ = false;
+  std::set<std::string> before_;  // names in the folder
 };
 
 /// Collective over `world`: rank 0 reads and writes text, all ranks pack audio. Refuses a folder

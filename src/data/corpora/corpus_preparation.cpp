@@ -19,6 +19,7 @@
 #include "src/data/audio/audio_unit.hpp"
 #include "src/data/audio/packed_audio.hpp"
 #include "src/data/audio/prepare_audio.hpp"
+#include "src/data/audio/recording_list.hpp"
 #include "src/data/audio/transcript_form.hpp"
 #include "src/data/speech/label_file.hpp"
 #include "src/data/vocabulary/utf8.hpp"
@@ -71,6 +72,35 @@ void read_manifest_texts(const std::string& path,
     use(number, text_of(line, path, number));
 }
 
+namespace {
+
+/// The manifest that a folder was packed from, for messages; else the folder.
+std::string source_of(const std::string& folder) {
+  const std::vector<std::string> manifests = packed_manifests(folder);
+  return manifests.size() == 1 ? manifests.front() : folder;
+}
+
+[[noreturn]] void refuse_textless(const std::string& given, const std::string& file) {
+  const std::string source = fs::is_directory(given) ? source_of(given) : given;
+  std::string key, line;
+  if (is_manifest(file)) {
+    LineReader lines = open(file);
+    while (key.empty() && lines.next(line))
+      if (!trim(line).empty()) {
+        auto json = read_ordered_json_line(line, file);
+        if (json.is_object() && json.contains("text") && json["text"] == "") json.erase("text");
+        if (json.is_object()) key = other_text_key(json);
+      }
+  }
+  throw DataError(fmt::format("there is no text in '{}'", source),
+                  key.empty() ? "recognisers are trained on recordings with their texts"
+                              : fmt::format("its texts are in \"{}\", which NeMo calls \"text\": "
+                                            "`choir prepare manifest {} --out OUT` renames it",
+                                            key, source));
+}
+
+}  // namespace
+
 std::vector<std::string> read_corpus_texts(const std::vector<std::string>& paths) {
   std::vector<std::string> texts;
   for (const std::string& given : paths) {
@@ -82,15 +112,14 @@ std::vector<std::string> read_corpus_texts(const std::vector<std::string>& paths
       LineReader lines = open(path);
       for (std::string line; lines.next(line);) keep(texts, line);
     }
-    if (texts.size() == before) throw DataError(fmt::format("there is no text in '{}'", path));
+    if (texts.size() == before) refuse_textless(given, path);
   }
   return texts;
 }
 
 namespace {
 
-constexpr std::size_t kNamed = 5;            // bad utterances shown
-constexpr std::int64_t kMostBadShare = 100;  // one in this many
+constexpr std::size_t kNamed = 5;  // bad utterances shown
 constexpr std::size_t kShownBytes = 80;
 
 std::vector<std::string> texts_of(const AudioCatalog& catalog) {
@@ -106,10 +135,12 @@ std::vector<std::string> texts_of(const AudioCatalog& catalog) {
   return texts;
 }
 
-std::string name_bad(std::size_t line, const std::string& text, const std::string& unknown) {
+std::string name_bad(const AudioCatalog& catalog, std::size_t line, const std::string& text,
+                     const std::string& unknown) {
   const bool cut = text.size() > kShownBytes;
-  return fmt::format("line {}: {} in \"{}{}\"", line + 1, unknown, text.substr(0, kShownBytes),
-                     cut ? "..." : "");
+  return fmt::format("line {}, {}: {} in \"{}{}\"", line + 1,
+                     catalog.name(static_cast<std::int64_t>(line)), unknown,
+                     text.substr(0, kShownBytes), cut ? "..." : "");
 }
 
 /// The command that writes the manifest of a packed folder in another form, or "".
@@ -120,31 +151,36 @@ std::string command_for(const UnwritableTexts& unwritable, const std::string& fo
 
 /// `trained`: the units are those of a trained model, which cannot learn others.
 void judge(const LabelSummary& summary, const UnwritableTexts& unwritable,
-           const std::string& folder, OnBad on_bad, bool trained) {
+           const std::string& folder, OnBad on_bad, double cap, bool trained) {
   if (summary.bad == 0) return;
-  const bool few = summary.bad * kMostBadShare <= summary.utterances;
+  const bool few =
+      static_cast<double>(summary.bad) <= cap * static_cast<double>(summary.utterances);
   if (on_bad == OnBad::skip && few) return;
   const std::string command = command_for(unwritable, folder);
   throw DataError(
       fmt::format(
-          "{} of {} utterances of '{}/manifest.jsonl' have characters outside the vocabulary{}: "
-          "{}\n  {}",
-          summary.bad, summary.utterances, folder,
-          on_bad == OnBad::skip ? ", more than the 1 % that may be skipped" : "",
+          "{} of {} utterances of '{}' have characters outside the vocabulary{}: {}\n  {}",
+          summary.bad, summary.utterances, source_of(folder),
+          on_bad == OnBad::skip
+              ? fmt::format(", more than the {:g} % that may be skipped (data.bad_cap)", 100 * cap)
+              : "",
           unwritable.characters(), join(summary.first_bad, "\n  ")),
-      fmt::format("{}{}{}",
-                  command.empty()
-                      ? "write the texts in the characters of the vocabulary"
-                      : fmt::format("`{}` writes a manifest with texts that it can write; use that",
-                                    command),
-                  command.empty() || unwritable.remaining() == 0
-                      ? ""
-                      : fmt::format(", and correct the {} that remain", unwritable.remaining()),
-                  !command.empty() && unwritable.remaining() == 0 ? ""
-                  : on_bad == OnBad::stop && few
-                      ? "; --on-bad skip (in a deck: data.on_bad=skip) leaves out up to 1 %"
-                  : trained ? ""
-                            : "; or train the tokenizer on these texts too"));
+      fmt::format(
+          "{}{}{}",
+          command.empty()
+              ? "write the texts in the characters of the vocabulary"
+              : fmt::format("`{}` writes a manifest with texts that it can write; use that",
+                            command),
+          command.empty() || unwritable.remaining() == 0
+              ? ""
+              : fmt::format(", and correct the {} that remain", unwritable.remaining()),
+          !command.empty() && unwritable.remaining() == 0 ? ""
+          : on_bad == OnBad::stop && few
+              ? fmt::format("; --on-bad skip (in a deck: data.on_bad=skip) leaves out up to {:g} %",
+                            100 * cap)
+          : trained ? "; `choir transcribe RUN --manifest FILE` scores such texts as they "
+                      "are, and their words count as errors"
+                    : "; or train the tokenizer on these texts too"));
 }
 
 /// The ids of all texts of a folder.
@@ -153,7 +189,7 @@ struct Encoded {
   std::vector<bool> bad;
 };
 
-Encoded encode(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad,
+Encoded encode(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad, double cap,
                LabelSummary& summary, bool trained) {
   const std::vector<std::string> texts = texts_of(catalog);
   std::vector<Vocabulary::Encoded> encoded(texts.size());
@@ -171,14 +207,14 @@ Encoded encode(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad 
       ++summary.bad;
       unwritable.add(texts[i]);
       if (summary.first_bad.size() < kNamed)
-        summary.first_bad.push_back(name_bad(i, texts[i], encoded[i].unknown));
+        summary.first_bad.push_back(name_bad(catalog, i, texts[i], encoded[i].unknown));
       continue;
     }
     made.ids[i] = std::move(encoded[i].ids);
     summary.ids += std::ssize(made.ids[i]);
     summary.letters += catalog[static_cast<std::int64_t>(i)].text_letters;
   }
-  judge(summary, unwritable, catalog.folder(), on_bad, trained);
+  judge(summary, unwritable, catalog.folder(), on_bad, cap, trained);
   return made;
 }
 
@@ -189,22 +225,22 @@ std::string units_path(const std::string& folder, const std::string& name) {
 }
 
 LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabulary,
-                          const std::string& name, OnBad on_bad) {
+                          const std::string& name, OnBad on_bad, double bad_cap) {
   LabelSummary summary;
   summary.labels_path = LabelFile::path(folder, name);
   summary.units_path = units_path(folder, name);
   const AudioCatalog catalog = AudioCatalog::open(folder);
-  const Encoded made = encode(catalog, vocabulary, on_bad, summary, false);
+  const Encoded made = encode(catalog, vocabulary, on_bad, bad_cap, summary, false);
   vocabulary.save(summary.units_path);
   LabelFile::write(folder, name, catalog.hash(), vocabulary.hash(), vocabulary.size(), made.ids,
                    made.bad);
   return summary;
 }
 
-LabelFile labels_in_memory(const AudioCatalog& catalog, const Vocabulary& vocabulary,
-                           OnBad on_bad) {
+LabelFile labels_in_memory(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad,
+                           double bad_cap) {
   LabelSummary summary;
-  const Encoded made = encode(catalog, vocabulary, on_bad, summary, true);
+  const Encoded made = encode(catalog, vocabulary, on_bad, bad_cap, summary, true);
   return LabelFile::made(vocabulary.hash(), vocabulary.size(), made.ids, made.bad);
 }
 
@@ -259,6 +295,7 @@ std::string advice_on_labels(const std::string& labels) {
 std::string packed_folder(const std::string& manifest, const FirstUse& options, Logger& log) {
   const fs::path path = fs::absolute(manifest).lexically_normal();
   std::uint64_t hash = fnv1a(fmt::format("{}:{}:", path.string(), options.sample_rate));
+  if (!options.channel.empty()) hash = fnv1a(options.channel, hash);
   std::ifstream bytes(path, std::ios::binary);
   for (std::string part(1 << 16, '\0'); bytes.read(part.data(), 1 << 16), bytes.gcount() > 0;)
     hash = fnv1a(std::string_view(part).substr(0, static_cast<std::size_t>(bytes.gcount())), hash);
@@ -340,11 +377,12 @@ void pack(Communicator& world, Logger& log, const std::string& manifest, const s
     const PrepareAudioSummary summary = prepare_audio(
         world, log, {manifest}, folder,
         {.sample_rate = options.sample_rate,
+         .channel = channel_choice_of(options.channel),
          .stop_on_bad = options.on_bad == OnBad::stop,
-         .channel_hint = fmt::format(
-             "choose one for the whole manifest: `choir prepare audio {} --channel average --out "
-             "FOLDER` (or --channel 0, 1 ...), and name FOLDER in its place",
-             manifest)});
+         .bad_cap = options.bad_cap,
+         .cap_name = "data.bad_cap",
+         .keeps_shards = false,
+         .channel_hint = "choose one for the whole manifest: data.channel=average (or 0, 1 ...)"});
     log.info("data: {}", summary.to_string());
   } catch (const DataError&) {
     std::error_code ignored;
@@ -362,7 +400,8 @@ std::string write_missing_labels(const FirstUsePaths& paths, const FirstUse& opt
     if (!paths.made[i] ||
         LabelFile::find(folder, name, AudioCatalog::open(folder).hash(), units.hash()))
       continue;
-    log.info("data: {}", write_labels(folder, units, name, options.on_bad).to_string());
+    log.info("data: {}",
+             write_labels(folder, units, name, options.on_bad, options.bad_cap).to_string());
   }
   return units.to_json();
 }

@@ -18,6 +18,9 @@
 
 namespace choir {
 
+/// The share of bad texts that OnBad::skip allows by default.
+inline constexpr double kBadCap = 0.01;
+
 struct LabelSummary {
   std::int64_t utterances = 0, without_text = 0, bad = 0;
   std::int64_t ids = 0, letters = 0;    ///< without bad utterances
@@ -31,11 +34,12 @@ struct LabelSummary {
 /// manifest does not match it, or for bad texts (they are counted, the first five are named, and
 /// nothing is written), and DeckError for an invalid name of labels.
 LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabulary,
-                          const std::string& name, OnBad on_bad);
+                          const std::string& name, OnBad on_bad, double bad_cap = kBadCap);
 
 /// The labels of the texts of a folder, in memory. Local; throws like write_labels(), and writes
 /// nothing.
-LabelFile labels_in_memory(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad);
+LabelFile labels_in_memory(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad,
+                           double bad_cap = kBadCap);
 
 /// The path of the units of labels NAME in a folder.
 std::string units_path(const std::string& folder, const std::string& name);
@@ -59,7 +63,9 @@ struct FirstUse {
   /// The units of a checkpoint as JSON; "": those of the training data.
   std::string units;
   int sample_rate = 16000;
+  std::string channel{};  ///< see channel_choice_of()
   OnBad on_bad = OnBad::stop;
+  double bad_cap = kBadCap;  ///< largest share of bad utterances, and of bad texts
   std::string cache_dir = "data/.prepared";
 };
 

@@ -337,10 +337,12 @@ bool pack_sides(Communicator& world, Logger& log, const std::string& folder,
 
 }  // namespace
 
-PrepareDialoguesSummary prepare_dialogues(Communicator& world, Logger& log,
-                                          const std::vector<std::string>& manifests,
-                                          const std::string& folder,
-                                          const PrepareDialoguesOptions& options) {
+namespace {
+
+PrepareDialoguesSummary pack_dialogues(Communicator& world, Logger& log,
+                                       const std::vector<std::string>& manifests,
+                                       const std::string& folder,
+                                       const PrepareDialoguesOptions& options) {
   DialogueWork work;
   together(world, [&] {
     if (world.rank() != 0) return;
@@ -362,6 +364,32 @@ PrepareDialoguesSummary prepare_dialogues(Communicator& world, Logger& log,
     write_form(folder, work, summary);
   });
   return summary;
+}
+
+/// Removes a folder that a refused run began, unless audio is packed there.
+void abandon_dialogues(const std::string& folder) {
+  std::error_code ignored;
+  if (fs::exists(DialogueForm::user(folder), ignored) ||
+      fs::exists(DialogueForm::agent(folder), ignored))
+    return;
+  for (const char* side : {"/user.jsonl", "/agent.jsonl"}) fs::remove(folder + side, ignored);
+  fs::remove(folder, ignored);  // which fails if it is not empty
+}
+
+}  // namespace
+
+PrepareDialoguesSummary prepare_dialogues(Communicator& world, Logger& log,
+                                          const std::vector<std::string>& manifests,
+                                          const std::string& folder,
+                                          const PrepareDialoguesOptions& options) {
+  std::error_code ignored;
+  const bool may_remove = world.rank() == 0 && !fs::exists(folder, ignored);
+  try {
+    return pack_dialogues(world, log, manifests, folder, options);
+  } catch (const DataError&) {
+    if (may_remove) abandon_dialogues(folder);
+    throw;
+  }
 }
 
 std::string PrepareDialoguesSummary::to_string() const {

@@ -86,6 +86,14 @@ EditCounts edit_counts(std::span<const std::int32_t> reference,
   return counts;
 }
 
+std::vector<std::pair<std::string, std::int64_t>> EditCounts::by_name(
+    const std::string& unit, const std::string& prefix) const {
+  return {{unit, reference()},
+          {prefix + "insertions", insertions},
+          {prefix + "deletions", deletions},
+          {prefix + "substitutions", substitutions}};
+}
+
 EditCounts word_edits(std::string_view reference, std::string_view hypothesis) {
   std::map<std::string_view, std::int32_t> numbers;
   const auto number = [&numbers](std::string_view text) {
@@ -104,9 +112,12 @@ EditCounts character_edits(std::string_view reference, std::string_view hypothes
 }
 
 std::string to_string(const EditCounts& counts, std::string_view unit) {
-  return fmt::format("{:.2f} % ({} insertions, {} deletions, {} substitutions, {} {})",
-                     100 * counts.rate(), counts.insertions, counts.deletions, counts.substitutions,
-                     counts.reference(), unit);
+  const auto of = [](std::int64_t n, std::string_view plural) {
+    return fmt::format("{} {}", n, plural.substr(0, plural.size() - (n == 1)));
+  };
+  return fmt::format("{:.2f} % ({}, {}, {}, {})", 100 * counts.rate(),
+                     of(counts.insertions, "insertions"), of(counts.deletions, "deletions"),
+                     of(counts.substitutions, "substitutions"), of(counts.reference(), unit));
 }
 
 }  // namespace choir

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace choir {
@@ -27,6 +28,10 @@ struct EditCounts {
   /// The members in order, for sums over ranks: of_integers() of summed integers() gives the sum.
   std::vector<std::int64_t> integers() const;
   static EditCounts of_integers(std::span<const std::int64_t> integers);
+  /// The units of the references under the name `unit`, and the edits by their kinds, each name
+  /// with `prefix` in front: "words", "insertions", "deletions", "substitutions".
+  std::vector<std::pair<std::string, std::int64_t>> by_name(const std::string& unit,
+                                                            const std::string& prefix) const;
   friend bool operator==(const EditCounts&, const EditCounts&) = default;
 };
 

@@ -60,8 +60,10 @@ SpeechSift::SpeechSift(const SpeechFilter& filter, const SpeechFrames& frames, b
 void SpeechSift::leave_out(LeftOut reason, const AudioCatalog& catalog, std::int64_t i,
                            const std::string& detail) {
   Count& count = counts_[static_cast<std::size_t>(reason)];
-  if (count.utterances++ == 0)
-    count.first = fmt::format("utterance {} of '{}'{}", i, catalog.folder(), detail);
+  constexpr std::size_t kNamedUtterances = 3;
+  ++count.utterances;
+  if (count.first.size() < kNamedUtterances)
+    count.first.push_back(fmt::format("utterance {} of '{}'{}", i, catalog.folder(), detail));
   count.seconds += static_cast<double>(catalog[i].samples) / catalog.sample_rate();
 }
 
@@ -125,8 +127,9 @@ std::string SpeechSift::bad_ones() const {
   std::string text;
   for (const LeftOut reason : kReasons) {
     if (!is_bad(reason) || count(reason) == 0) continue;
-    text += fmt::format("{}{} {} (first: {})", text.empty() ? "" : "; ", count(reason),
-                        name_of(reason), counts_[static_cast<std::size_t>(reason)].first);
+    text +=
+        fmt::format("{}{} {} (first: {})", text.empty() ? "" : "; ", count(reason), name_of(reason),
+                    join(counts_[static_cast<std::size_t>(reason)].first, "; "));
   }
   return text;
 }
@@ -171,7 +174,8 @@ std::string SpeechSift::to_string() const {
     if (c.utterances == 0) continue;
     const bool kept = validation_ && reason == LeftOut::ctc_impossible;
     text += fmt::format("\n{} {} ({:.2f} hours): {}; first {}", kept ? "counted" : "left out",
-                        format_count(c.utterances), c.seconds / 3600, name_of(reason), c.first);
+                        format_count(c.utterances), c.seconds / 3600, name_of(reason),
+                        join(c.first, "; "));
   }
   if (count(LeftOut::ctc_impossible) > 0) text += "\nCTC impossible for: " + cure();
   return text;

@@ -68,7 +68,7 @@ class SpeechSift {
   std::int64_t kept() const { return kept_; }
   std::int64_t bad() const;
   double hours() const { return seconds_ / 3600; }  ///< hours of the utterances that are kept
-  /// A line about the utterances kept, a line per reason with its count, hours and first example,
+  /// A line about the utterances kept, a line per reason with its count, hours and first examples,
   /// and a remedy if CTC is impossible for some utterances.
   std::string to_string() const;
 
@@ -76,7 +76,7 @@ class SpeechSift {
   struct Count {
     std::int64_t utterances = 0;
     double seconds = 0;
-    std::string first;
+    std::vector<std::string> first;  // at most three
   };
   /// True if the utterance is used.
   bool judge(const AudioCatalog& catalog, const LabelFile& labels, std::int64_t i, bool damaged);

@@ -393,6 +393,9 @@ const SpeechBatch& SpeechDataset::eval_batch(int set, std::int64_t call) {
 const std::string& SpeechDataset::eval_text(int set, const SpeechRow& row) const {
   return state_->evaluation(set).corpus().text(row.item);
 }
+std::string SpeechDataset::eval_place(int set, std::int32_t leaf, std::int32_t utterance) const {
+  return state_->evaluation(set).corpus().catalog(leaf).name(utterance);
+}
 const std::vector<SpeechLeaf>& SpeechDataset::eval_leaves(int set) const {
   return state_->evaluation(set).leaves();
 }

@@ -200,6 +200,9 @@ class SpeechDataset {
   const SpeechBatch& eval_batch(int set, std::int64_t call);
   /// Local. The reference text of a row of an eval batch.
   const std::string& eval_text(int set, const SpeechRow& row) const;
+  /// Local. The recording of an utterance as its manifest names it, with its offset; see
+  /// AudioCatalog::name().
+  std::string eval_place(int set, std::int32_t leaf, std::int32_t utterance) const;
   /// The folders of a set; the `leaf` of a row is an index into them.
   const std::vector<SpeechLeaf>& eval_leaves(int set) const;
 

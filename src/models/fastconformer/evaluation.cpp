@@ -89,6 +89,9 @@ std::string SpeechMeaning::describe(const Scores& scores, Validation& to) const 
              characters = EditCounts::of_integers(scores.of(kCharacters));
   to.metrics.emplace_back("wer", words.rate());
   to.metrics.emplace_back("cer", characters.rate());
+  to.errors = words.by_name("words", "");
+  for (auto& of_characters : characters.by_name("characters", "character_"))
+    to.errors.push_back(std::move(of_characters));
   const double audio = static_cast<double>(scores.count(kSamples)) / sample_rate_;
   return fmt::format("loss {:.4f}, {}, real-time factor {:.5f}", to.loss,
                      rates_text(words, characters), audio > 0 ? scores.seconds / audio : 0);
@@ -127,10 +130,20 @@ void SpeechScorer::score(int set, std::int64_t call, SetSums& sums) {
     std::string hypothesis = greedy_text(recogniser_.best(r), blank, data_.vocabulary);
     const auto& tags = data_.set->eval_leaves(set)[static_cast<std::size_t>(row.item.leaf)].tags;
     sums.add(kComparedCounter, 1, tags);
-    sums.add(kWords, word_edits(reference, hypothesis).integers(), tags);
+    const EditCounts words = word_edits(reference, hypothesis);
+    sums.add(kWords, words.integers(), tags);
     sums.add(kCharacters, character_edits(reference, hypothesis).integers(), tags);
-    sums.add_pair(row.item.leaf, row.item.utterance, reference, std::move(hypothesis));
+    sums.add_pair({.source = row.item.leaf,
+                   .number = row.item.utterance,
+                   .reference = reference,
+                   .answer = std::move(hypothesis),
+                   .errors = words.edits(),
+                   .units = words.reference()});
   }
+}
+
+std::string SpeechScorer::place(int set, std::int32_t source, std::int32_t number) const {
+  return data_.set->eval_place(set, source, number);
 }
 
 std::string greedy_text(std::span<const std::int32_t> best, std::int64_t blank,

@@ -69,6 +69,7 @@ class SpeechScorer final : public SetScorer {
   std::vector<SampleTags> tags(int set) const override;
   void score(int set, std::int64_t call, SetSums& sums) override;
   Pairs pairs() const override { return {.answer = "hypothesis"}; }
+  std::string place(int set, std::int32_t source, std::int32_t number) const override;
 
  private:
   ModelInstance& instance_;

@@ -61,7 +61,9 @@ std::string pack_manifests(const SpeechSection& speech, SpeechDataConfig& config
                            {.labels = config.labels,
                             .units = units,
                             .sample_rate = config.sample_rate,
-                            .on_bad = on_bad_of(speech.on_bad, "data.on_bad")});
+                            .channel = speech.channel,
+                            .on_bad = on_bad_of(speech.on_bad, "data.on_bad"),
+                            .bad_cap = speech.bad_cap});
 }
 
 /// The units in which a training labels its data because it begins with the head of another run,
@@ -149,8 +151,9 @@ OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, 
     const Vocabulary vocabulary = Vocabulary::from_json(known, "the units of the labels");
     config.tokenizer_hash = vocabulary.hash();
     if (!given.empty())
-      config.make_labels = [vocabulary, on_bad = config.on_bad](const AudioCatalog& catalog) {
-        return labels_in_memory(catalog, vocabulary, on_bad);
+      config.make_labels = [vocabulary, on_bad = config.on_bad,
+                            cap = config.bad_cap](const AudioCatalog& catalog) {
+        return labels_in_memory(catalog, vocabulary, on_bad, cap);
       };
     config.own_labels = own_labels_name(config.labels, config.tokenizer_hash);
   }

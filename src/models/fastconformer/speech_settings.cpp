@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "src/core/text.hpp"
+#include "src/data/audio/audio_decoder.hpp"
 #include "src/models/fastconformer/family.hpp"
 
 namespace choir {
@@ -74,6 +75,7 @@ SpeechDataConfig speech_data_config(const Deck& deck, const SpeechRequest& reque
                    .min_labels_per_second = s.min_labels_per_second,
                    .max_labels_per_second = s.max_labels_per_second};
   config.on_bad = on_bad_of(s.on_bad, "data.on_bad");
+  config.bad_cap = s.bad_cap;
   config.batching = batching_of(s);
   config.window = s.window;
   config.reader.kind = d.reader;
@@ -96,11 +98,28 @@ void add_sources(DataKeys& data) {
           "NAME of labels.NAME.bin and tokenizer.NAME.json in every folder (speech models). Codecs "
           "need labels (else \"\") only to select or sort utterances.")
       .when_resumed(OnResume::same_contents);
+  data.add("channel", &Part::channel, "",
+           "Channel of recordings with several in the manifests of data.train and data.val, where "
+           "their lines have no \"channel\": average, or a number from 0 (speech models).")
+      .checked("average, or a number from 0", [](const KeyValue& value) -> std::string {
+        try {
+          channel_choice_of(std::get<std::string>(value));
+        } catch (const DeckError& error) {
+          return error.what();
+        }
+        return {};
+      });
   data.add("on_bad", &Part::on_bad, "",
            "Treatment of utterances that are damaged, or cannot be spelled in the vocabulary or by "
-           "CTC (speech models): stop, or skip up to 1 % of all.")
+           "CTC (speech models): stop, or skip up to data.bad_cap of all.")
       .when_resumed(OnResume::same_contents)
       .one_of({"stop", "skip"});
+  data.add("bad_cap", &Part::bad_cap, "",
+           "Largest fraction of utterances that data.on_bad = \"skip\" leaves out (speech models).")
+      .when_resumed(OnResume::same_contents)
+      .at_least(0)
+      .at_most(1)
+      .only_with("data.on_bad", {"skip"});
 }
 
 void add_batches(DataKeys& data) {

@@ -23,7 +23,9 @@ struct SpeechSection : BlendSection {
   std::int64_t window = 4096;                          ///< utterances drawn together
   double min_duration = 0, max_duration = 0;           ///< seconds; 0: no bound
   double min_labels_per_second = 0, max_labels_per_second = 0;
+  std::string channel;          ///< of manifests: "average" or a number; "": that of their lines
   std::string on_bad = "stop";  ///< stop | skip
+  double bad_cap = 0.01;        ///< largest share that skip leaves out
 };
 
 struct FastConformerSettings {

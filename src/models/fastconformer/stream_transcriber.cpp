@@ -116,6 +116,8 @@ bool StreamTranscriber::feed(Source& source, OnBad on_bad) {
           break;
         }
         source.block = source.recording->read(source.read, std::min(left, kBlockSeconds * rate_));
+        if (std::string overload = source.recording->overload(); !overload.empty())
+          source.transcript.note = std::move(overload);
         source.at = 0;
         source.read += std::ssize(source.block);
       }

@@ -188,6 +188,7 @@ struct Transcriber::Item {
   /// The frames of its windows, which are not completed in order.
   std::vector<TranscriptMaker::Frames> frames;
   Transcript transcript;
+  std::string overload;  ///< Recording::overload()
 };
 
 struct Transcriber::Job {
@@ -319,6 +320,8 @@ void Transcriber::read_row(const Job& job, Item& item, Open& open, const ModelBa
       open.item = job.item;
     }
     samples = open.recording->read(first, count);
+    if (std::string overload = open.recording->overload(); !overload.empty())
+      item.overload = std::move(overload);
   } catch (const AudioError& error) {
     open.recording.reset();
     if (on_bad == OnBad::stop) throw;
@@ -365,6 +368,7 @@ void Transcriber::take_logits(const Tensor& logits, std::span<const Job> jobs,
                                    part.log_probabilities.end());
     }
     maker_.finish(all, item.transcript);
+    if (!item.overload.empty()) item.transcript.note = item.overload;
     item.frames.clear();
   }
 }

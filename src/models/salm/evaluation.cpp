@@ -79,6 +79,7 @@ std::string SalmMeaning::describe(const Scores& scores, Validation& to) const {
   std::string text = fmt::format("loss {:.4f}", to.loss);
   if (answers.answers == 0) return text;
   add_metrics(answers, "", to);
+  to.errors = answers.words.by_name("words", "");
   return text + fmt::format(", {}, {:.1f} answers/s", answers_text(answers),
                             static_cast<double>(answers.answers) / std::max(scores.seconds, 1e-9));
 }
@@ -145,8 +146,18 @@ void SalmScorer::answer(int set, const ConversationBatch& batch, SetSums& sums) 
     one.add(reference, said);
     sums.add(kComparedCounter, 1, tags);
     sums.add(kAnswers, one.integers(), tags);
-    sums.add_pair(item.leaf, item.utterance, reference, said);
+    sums.add_pair({.source = item.leaf,
+                   .number = item.utterance,
+                   .reference = reference,
+                   .answer = said,
+                   .errors = one.words.edits(),
+                   .units = one.words.reference()});
   }
+}
+
+std::string SalmScorer::place(int set, std::int32_t source, std::int32_t number) const {
+  return fmt::format("conversation {} of {}", number + 1,
+                     data_.eval_corpus(set).leaf(source).folder);
 }
 
 /// A model may have more tokens than the vocabulary.

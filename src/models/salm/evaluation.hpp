@@ -68,6 +68,7 @@ class SalmScorer final : public SetScorer {
   std::vector<SampleTags> tags(int set) const override;
   void score(int set, std::int64_t call, SetSums& sums) override;
   Pairs pairs() const override { return {.order = "answers to show"}; }
+  std::string place(int set, std::int32_t source, std::int32_t number) const override;
 
  private:
   const AnswerOptions& options(int set) const { return options_.at(static_cast<std::size_t>(set)); }

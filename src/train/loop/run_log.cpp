@@ -41,6 +41,14 @@ std::int64_t Evaluation::due_after(std::int64_t step) const {
   return (last - 1) / interval - step / interval + 1;
 }
 
+void Evaluation::keep_worst(std::int64_t step, const std::vector<WorstSample>& samples) {
+  if (instance_.mesh().rank() != 0) return;
+  const std::string problem =
+      choir::keep_worst(directory_.path(), {.step = step, .source = {}, .samples = samples});
+  if (!problem.empty())
+    log_.error("the samples with the most errors are not kept: {}; training goes on", problem);
+}
+
 void Evaluation::measure(Progress& progress, const std::function<void()>& between) {
   if (!data_.has_validation()) return;
   const double start = now_seconds();
@@ -49,6 +57,7 @@ void Evaluation::measure(Progress& progress, const std::function<void()>& betwee
   EvaluationResult result = data_.validate(instance_, &line);
   validations_ = std::move(result.sets);
   examples_ = std::move(result.examples);
+  keep_worst(progress.step, result.worst);
   for (const std::string& text : lines_of(validations_)) log_.info("validation {}", text);
   if (const std::string drawn = data_.drawn(); !drawn.empty()) log_.info("drawn so far: {}", drawn);
   val_loss_ = validations_.front().loss;

@@ -62,6 +62,8 @@ class Evaluation {
   }
 
  private:
+  void keep_worst(std::int64_t step, const std::vector<WorstSample>& samples);
+
   const Deck& deck_;
   TrainingData& data_;
   ModelInstance& instance_;

@@ -70,6 +70,22 @@ TEST_F(RunList, TellsTheNewestOfARun) {
   EXPECT_NE(lines.find("\"loss\":null"), std::string::npos) << lines;
 }
 
+TEST_F(RunList, ShowsTheMainScore) {
+  put("a/deck.json", kDeck);
+  put("a/log.txt", "");
+  put("a/metrics.jsonl",
+      "{\"step\":1,\"loss\":3.5,\"val_wer\":0.5}\n{\"step\":2,\"loss\":3,\"val_wer\":0.0776}\n");
+  const ListedRun run = listed(read_run((folder_ / "a").string()));
+  EXPECT_EQ(run.score, "wer");
+  EXPECT_EQ(run.score_value, 0.0776);
+  ListedRun other;
+  other.path = "b";
+  const std::string table = run_table({run, other});
+  EXPECT_NE(table.find("  WER 7.76 %  gpt"), std::string::npos) << table;
+  EXPECT_NE(table.find("val_loss       score  model"), std::string::npos) << table;
+  EXPECT_NE(run_lines({run}).find("\"score\":\"wer\",\"score_value\":0.0776"), std::string::npos);
+}
+
 TEST_F(RunList, ARunAddsItselfToTheIndexOfItsFolder) {
   put("a/deck.json", kDeck);
   put("a/log.txt", "");

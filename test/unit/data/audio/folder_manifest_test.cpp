@@ -95,7 +95,9 @@ TEST_F(FolderManifest, FaultsAreNamed) {
   put("sound/b.txt", "b"), put("sound/b.flac", "fLaC");
   EXPECT_NE(refusal().find("differ only in their extensions"), std::string::npos);
   std::filesystem::remove(folder_ / "sound/b.wav");
-  EXPECT_NE(refusal().find("b.flac: "), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("b.flac' cannot be read as audio"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("| --on-bad skip leaves it out"), std::string::npos) << refusal();
+  EXPECT_EQ(write({.skip_bad = true}).bad, 1);
   put("sound/x.trans.txt", "a another text\n");
   EXPECT_NE(refusal().find("has a second text"), std::string::npos);
 }
@@ -113,6 +115,9 @@ TEST_F(FolderManifest, LinesOfManifestsAreCopied) {
   const auto copy = [&](const FolderManifestOptions& options) {
     return write_folder_manifest({folder_ / "old/m.json"}, folder_ / "made/manifest.json", options);
   };
+  EXPECT_THROW(copy({}), DataError) << "its recording is missing";
+  EXPECT_THROW(copy({.untexted = true}), DataError) << "no line is left";
+  put("old/a.wav", wav(12000));
   EXPECT_EQ(copy({}).recordings, 1);
   EXPECT_EQ(lines()[0]["text"], "ONE Two");
   EXPECT_DOUBLE_EQ(copy({.form = {.lower_case = true}}).seconds, 1.5);
@@ -129,6 +134,7 @@ TEST_F(FolderManifest, LinesOfManifestsAreCopied) {
 }
 
 TEST_F(FolderManifest, CutsBecomeLinesOfNemo) {
+  put("old/a.wav", wav(8000));
   put("old/cuts.jsonl", R"({"id": "c1", "start": 0.25, "duration": 0.5, "channel": 0,
 "supervisions": [{"id": "s", "start": 0, "duration": 0.5, "text": "ONE"}], "type": "MonoCut",
 "recording": {"id": "r", "sources": [{"type": "file", "channels": [0], "source": "a.wav"}],
