@@ -138,8 +138,9 @@ std::vector<std::string> texts_of(const AudioCatalog& catalog) {
 std::string name_bad(const AudioCatalog& catalog, std::size_t line, const std::string& text,
                      const std::string& unknown) {
   const bool cut = text.size() > kShownBytes;
-  return fmt::format("line {}, {}: {} in \"{}{}\"", line + 1,
-                     catalog.name(static_cast<std::int64_t>(line)), unknown,
+  const std::string name = catalog.name(static_cast<std::int64_t>(line));
+  const bool named = !name.ends_with(fmt::format(" of '{}'", catalog.folder()));
+  return fmt::format("line {}{}: {} in \"{}{}\"", line + 1, named ? ", " + name : "", unknown,
                      text.substr(0, kShownBytes), cut ? "..." : "");
 }
 

@@ -206,8 +206,9 @@ TEST(Deck, FilesOfOtherProgramsAreKnownAndTranslated) {
   EXPECT_EQ(said("mystery = 1\n", "a.py").find("mystery"), std::string::npos);
   expect(said("trainer:\n  max_steps: 3\noptim:\n  name: adam\n  lr: 2e-4\n", "conf.yaml"),
          {"is YAML", "train.max_steps=3", "optimizer.learning_rate=2e-4"});
-  EXPECT_EQ(said("optim:\n  name: adam\n", "conf.yaml").find("=adam"), std::string::npos)
+  EXPECT_EQ(said("name: adam\n", "conf.yaml").find("=adam"), std::string::npos)
       << "run.name or optimizer.name";
+  expect(said("optim:\n  name: adam\n", "conf.yaml"), {"optim.name = adam", "optimizer.name=adam"});
   expect(said("torchrun --nproc_per_node 8 a.py \\\n  --num-layers 24 \\\n --lr=1e-4\n", "run.sh"),
          {"a shell script", "model.n_layer=24", "optimizer.learning_rate=1e-4"});
   // The text decides about the format, not the name alone.

@@ -69,7 +69,7 @@ TEST(CorpusLabels, BadTextsStop) {
   pack(folder, many(200, "ayxb"));
   const std::string said =
       test::data_error_of([&] { write_labels(folder.path(), letters(), "char", OnBad::stop); });
-  EXPECT_NE(said.find("1 of 200 utterances of '" + folder / "manifest.jsonl" +
+  EXPECT_NE(said.find("1 of 200 utterances of '" + folder.path() +
                       "' have characters outside the vocabulary: x y\n"
                       "  line 200: 'y' (U+0079) in \"ayxb\""),
             std::string::npos)

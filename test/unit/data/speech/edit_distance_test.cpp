@@ -98,7 +98,7 @@ TEST(EditDistance, IsTheShortestAndItsCountsAddUp) {
 
 TEST(EditDistance, Line) {
   EXPECT_EQ(to_string(word_edits("a b c d", "a x c"), "words"),
-            "50.00 % (0 insertions, 1 deletions, 1 substitutions, 4 words)");
+            "50.00 % (0 insertions, 1 deletion, 1 substitution, 4 words)");
 }
 
 }  // namespace
