@@ -56,3 +56,4 @@ install -m 644 .make/choir_completion.bash "$to/share/bash-completion/completion
 if "$build/choir" --version >/dev/null 2>&1; then .make/manual.sh "$build/choir" "$to/share/man"
 else echo "install: $build/choir does not run here, so there are no man pages" >&2; fi
 echo "installed: $to/bin/choir, the library in $to/lib, decks and job files in $share"
+if [ -z "${DESTDIR:-}" ]; then echo "try: $share/jobs/launch -n 2 $prefix/bin/choir doctor"; fi
