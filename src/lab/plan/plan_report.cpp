@@ -455,9 +455,10 @@ std::string job_text(const LayoutChoice* chosen, const PlanCase& request, const 
 std::string duration_text(const LayoutPlan& plan, const PlanCase& request) {
   const std::int64_t steps = request.deck.train.max_steps, interval = request.deck.eval.interval;
   if (!plan.time)
-    return "  time        not known; `choir calibrate` measures this machine once for "
-           "--calibration, "
-           "and `choir bench step` times this deck\n";
+    return wrap(
+        "time        not known: `choir calibrate` measures this machine for --calibration, and "
+        "`choir bench step` times this deck",
+        100, 2);
   std::string text = fmt::format("  time        {} of {}: about {}", counted(steps, "step"),
                                  step_text(plan.time->seconds),
                                  format_duration(static_cast<double>(steps) * plan.time->seconds));
