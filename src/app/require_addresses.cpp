@@ -16,8 +16,9 @@
 namespace {
 
 constexpr std::size_t kBuffer = std::size_t{128} << 20;
-/// All other libraries together map less than this before main().
-constexpr std::size_t kOthers = std::size_t{32} << 20;
+/// All other libraries together map less than this before main(), with the plugins that Open MPI
+/// loads when it starts: without room for them it ends the program without a word.
+constexpr std::size_t kOthers = std::size_t{64} << 20;
 
 /// Reads a number from the environment; the C library has not set up getenv() yet.
 int number_of(char** environment, std::string_view name) {

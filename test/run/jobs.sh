@@ -172,7 +172,7 @@ words "... of a model that is too large for this machine" 0 "job: memory: " "on 
 try env SITE=generic bash jobs/generic.pbs --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"
 words "... of PBS" 0 "BATCH_SYSTEM= pbs NUM_OF_NODES= 1 TOTAL_NUM_RANKS= 4" "mpiexec -n 4 "
 try env SITE=generic bash jobs/scaling.slurm --dry-run --weak "$debug"
-words "... of a sweep" 0 "NUM_OF_NODES= 2 TOTAL_NUM_RANKS= 4 RANKS_PER_NODE= 2" "the largest rows: \$ srun -n 4 " "and nothing was started" \
+words "... of a sweep" 0 "NUM_OF_NODES= 2 TOTAL_NUM_RANKS= 4 RANKS_PER_NODE= 2" "the largest rows: \$ srun -n 4 " "nothing was started" \
   "  weak     dp                4            2             8"
 if ! command -v salloc >/dev/null; then
   try jobs/interactive.sh -t 00:30:00 -q debug --dry-run
