@@ -121,9 +121,11 @@ NVCC_FLAGS := -std=c++20 -O3 --expt-relaxed-constexpr $(if $(DEBUG),-lineinfo) -
   $(foreach arch,$(filter-out 80,$(ARCHS)),-gencode arch=compute_$(arch),code=sm_$(arch)) \
   -gencode arch=compute_80,code=[$(if $(filter 80,$(ARCHS)),sm_80$(comma))compute_80] \
   $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp -DFMT_USE_CONSTEXPR=1 -Xptxas -v
-# Objects for other GPUs are different objects.
+# Objects for other GPUs are different objects. A dry run (-n) for others leaves those that exist up to date.
 ifdef NEEDS_FEATURES
-  $(shell $(call write_changed,$(BUILD)/cuda_archs,$(ARCHS)))
+  ifeq ($(and $(findstring n,$(firstword -$(MAKEFLAGS))),$(wildcard $(BUILD)/cuda_archs)),)
+    $(shell $(call write_changed,$(BUILD)/cuda_archs,$(ARCHS)))
+  endif
 endif
 # The PTX of sm_80 stays beside the object, for test/run/kernel_instructions.sh.
 define nvcc

@@ -13,6 +13,7 @@ asked() {
 targets() { grep -oE 'sm_[0-9]+a?' <<<"$1" | sort -u | paste -sd' '; }
 known=$(sed -n 's/^KNOWN_CUDA_ARCHS := //p' "$build/features.mk" | tail -n 1)
 
+before=$(stat -c %y "$build/cuda_archs")
 usual=$(asked)
 check "without a wish, for the cards here or for A100 and H100" eval '[ -n "$(targets "$usual")" ]'
 check "... and PTX for all others" eval '[[ $usual == *compute_80]* ]]'
@@ -23,4 +24,5 @@ check "CUDA_ARCHS chooses" eval '[ "$(targets "$(asked CUDA_ARCHS=90a)")" = sm_9
 check "... with PTX of sm_80 nevertheless" eval '[[ $(asked CUDA_ARCHS=90a) == *"code=[compute_80]"* ]]'
 wanted=$(for arch in $known; do echo "sm_$arch"; done | sort | paste -sd' ')
 check "releases are for every card that the toolkit knows" eval '[ "$(targets "$(asked CUDA_ARCHS=all)")" = "$wanted" ]'
+check "... and what was built stays up to date" test "$(stat -c %y "$build/cuda_archs")" = "$before"
 check "... a bundle is a release" eval 'make -C "$root" -n bundle BUILD="$build" 2>&1 | grep -q "CUDA_ARCHS=.all"'
