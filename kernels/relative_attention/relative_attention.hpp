@@ -61,9 +61,9 @@ void unshift_scores(const Stream& stream, const TensorView& d_bias, const Tensor
 /// True if the device that the stream's device plans for computes relative_attention_backward() in
 /// one kernel: a GPU, for 16 bits, up to 256 frames and heads of up to 64 whole packs of 16 bytes.
 bool relative_backward_is_one(const Stream& stream, const AttentionProblem& problem);
-/// Where that is so: attention_backward() of a bias with the relative shift, with the gradient of
-/// the bias in d_scores [H, B, T, 2T - 1 or more], as unshift_scores() would write it. Rows of
-/// operands and of d_scores are whole packs; `args.d_bias` is empty.
+/// Computes attention_backward() of a bias with the relative shift, if relative_backward_is_one().
+/// The gradient of the bias goes to d_scores [H, B, T, 2T - 1 or more], as unshift_scores() would
+/// write it. Rows of operands and of d_scores are whole packs; `args.d_bias` is empty.
 void relative_attention_backward(const Stream& stream, const AttentionBackward& args,
                                  const TensorView& d_scores);
 
