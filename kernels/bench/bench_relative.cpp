@@ -155,9 +155,10 @@ class ShiftedAttention {
         d_bias_(data_.empty(bench.dtype, square())),
         d_scores_(data_.empty(bench.dtype, wide())),
         sums_(data_.empty(bench.sums, {s.batch, s.heads, s.tokens})),
-        space_(data_.empty(DType::u8, {std::max<std::int64_t>(
-                                          1, attention_workspace(bench.stream, problem_, true))})) {
-  }
+        space_(data_.empty(
+            DType::u8,
+            {std::max({std::int64_t{1}, attention_workspace(bench.stream, problem_, true),
+                       attention_workspace(bench.stream, own_problem(), true)})})) {}
 
   void forward(const Stream& stream, std::int64_t i) const {
     attention_forward(stream, forward_of(i));
@@ -168,12 +169,17 @@ class ShiftedAttention {
   /// With the gradient of the scores at the places of their distances.
   void backward_unshifted(const Stream& stream, std::int64_t i) const {
     AttentionBackward b = backward_of(i);
-    if (relative_backward_is_one(stream, problem_)) {
-      b.d_bias = {};
+    if (const AttentionProblem own = own_problem(); relative_backward_is_one(stream, own)) {
+      b.problem = own, b.d_bias = {};
       return relative_attention_backward(stream, b, d_scores_[i]);
     }
     attention_backward(stream, b);
     unshift_scores(stream, d_bias_[i], d_scores_[i]);
+  }
+  AttentionProblem own_problem() const {
+    AttentionProblem own = problem_;
+    own.implementation = AttentionImplementation::own;
+    return own;
   }
   AttentionBackward backward_of(std::int64_t i) const {
     const AttentionForward f = forward_of(i);

@@ -99,8 +99,7 @@ void unshift_scores(const Stream& stream, const TensorView& d_bias, const Tensor
 }
 
 bool relative_backward_is_one(const Stream& stream, const AttentionProblem& p) {
-  return stream.device().plans_for() == DeviceKind::cuda &&
-         p.implementation != AttentionImplementation::cudnn && size_of(p.dtype) == 2 && p.biased &&
+  return stream.device().plans_for() == DeviceKind::cuda && size_of(p.dtype) == 2 && p.biased &&
          !p.causal && p.queries == p.keys && p.queries <= cuda::kMostFramesInOneKernel &&
          p.heads == p.kv_heads && p.head_width <= cuda::kWidestHeadInOneKernel &&
          p.head_width % 8 == 0;

@@ -60,6 +60,7 @@ void unshift_scores(const Stream& stream, const TensorView& d_bias, const Tensor
 
 /// True if the device that the stream's device plans for computes relative_attention_backward() in
 /// one kernel: a GPU, for 16 bits, up to 256 frames and heads of up to 64 whole packs of 16 bytes.
+/// The implementation of `problem` is not asked.
 bool relative_backward_is_one(const Stream& stream, const AttentionProblem& problem);
 /// Computes attention_backward() of a bias with the relative shift, if relative_backward_is_one().
 /// The gradient of the bias goes to d_scores [H, B, T, 2T - 1 or more], as unshift_scores() would

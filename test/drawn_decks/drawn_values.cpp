@@ -37,6 +37,8 @@ bool is_left_out(const std::string& path) {
                             "model.lm.attention_deterministic",
                             "model.gelu_in_product",
                             "model.lm.gelu_in_product",
+                            "model.attention_in_one_kernel",
+                            "model.encoder.attention_in_one_kernel",
                             "model.tile",
                             "model.lm.tile"};
   static const Words kAlso{"train.label_smoothing",

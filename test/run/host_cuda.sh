@@ -201,9 +201,21 @@ expect "GELU within the products" 0 "summary:"
 check "... learns the same" close whole joined
 check "... by another kernel" apart "weights whole" "weights joined"
 HOST_CUDA_KERNELS=joined.kernels run 1 train "$root/inputs/verify_salm.json" device=cuda train.micro_batches=1 "$half" \
-  train.max_steps=2 run.dir=hears model.lm.activation=gelu model.lm.gelu_in_product=true
+  train.max_steps=2 run.dir=hears model.lm.activation=gelu model.lm.gelu_in_product=true model.encoder.n_head=2 model.encoder.attention_in_one_kernel=true
 expect "... in the language model of a SALM" 0 "summary:"
 check "... there too by another kernel" has joined.kernels gemm_gelu_gradient
+check "... there too by one kernel" has joined.kernels relative_backward
+# All gradients of a recogniser's attention in one kernel are the same function, with other roundings.
+hears() {  # hears RUN OVERRIDES: three steps
+  HOST_CUDA_KERNELS=$1.kernels run 1 train "$root/inputs/verify_asr.json" device=cuda train.micro_batches=1 "$half" \
+    train.max_steps=3 run.dir="$1" "${@:2}"
+}
+hears heard
+hears heard_at_once model.attention_in_one_kernel=true
+expect "gradients of a recogniser's attention" 0 "summary:"
+check "... by one kernel" has heard_at_once.kernels relative_backward
+check "... which is off unless it is asked for" lacks heard.kernels relative_backward
+check "... learn the same" close heard heard_at_once
 gpu 1 no.gelu model.gelu_in_product=true model.activation=relu
 expect "... and there is no relu within them" 2 "model.gelu_in_product" "model.activation"
 

@@ -106,6 +106,7 @@ std::unique_ptr<ConformerBlock> EncoderTower::make_block(const std::string& name
                               .stochastic_depth = stochastic_depth,
                               .norm_eps = c.norm_eps,
                               .batch_norm = c.conv_norm == ConvNorm::batchnorm,
+                              .attention_in_one_kernel = c.attention_in_one_kernel,
                               .recompute = c.recompute});
 }
 

@@ -87,6 +87,13 @@ void add_encoder_keys(EncoderTable& table) {
       .at_least(-1)
       .at_most(kMostFrames);
   model
+      .add("attention_in_one_kernel", &Part::attention_in_one_kernel, "",
+           "Compute all gradients of attention over at most 256 frames, with heads of at most 64, "
+           "in "
+           "one kernel on a GPU in 16 bits (speech models). Nobody has measured yet if that is "
+           "faster than cuDNN's kernels.")
+      .when_resumed(OnResume::free);
+  model
       .add(
           "stochastic_depth", &Part::stochastic_depth, "probability",
           "Probability of skipping the last block (speech models); it rises linearly from 0 at the "

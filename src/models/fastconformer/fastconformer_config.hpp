@@ -47,6 +47,7 @@ struct FastConformerConfig {
   bool normalise = true;       ///< normalise features per utterance and bin
   ops::SpecAugment augment{};  ///< only in training
   double norm_eps = 1e-5;
+  bool attention_in_one_kernel = false;  ///< gradients of attention, on a GPU in 16 bits
   Recompute recompute = Recompute::none;
 
   std::int64_t hidden() const { return ffn_width > 0 ? ffn_width : 4 * n_embd; }

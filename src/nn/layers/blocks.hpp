@@ -85,7 +85,8 @@ class ConformerBlock {
     ops::AttentionContext context{};
     double dropout = 0, stochastic_depth = 0;
     double norm_eps = 1e-5;
-    bool batch_norm = false;  ///< the norm inside the convolution module
+    bool batch_norm = false;               ///< the norm inside the convolution module
+    bool attention_in_one_kernel = false;  ///< RelativeAttention::Options::one_kernel
     Recompute recompute = Recompute::none;
   };
   ConformerBlock(ParameterSet& parameters, const std::string& name, const Options& options);

@@ -65,8 +65,8 @@ ops::AttentionProblem RelativeAttention::problem(const Pass& pass) const {
       .lengths = sequence.lengths,
       .biased = true,
       // Plans for each length with which a stream begins and ends would cost more than they save.
-      .implementation =
-          sequence.state ? ops::AttentionImplementation::own : options_.implementation};
+      .implementation = sequence.state ? ops::AttentionImplementation::own
+                                       : ops::AttentionImplementation::automatic};
 }
 
 ops::AttentionOperand RelativeAttention::packed(const Tensor& rows, std::int64_t first_head,
@@ -204,7 +204,7 @@ Tensor RelativeAttention::forward(Pass& pass, const Tensor& x, const Tensor& pos
 }
 
 Tensor RelativeAttention::backward(Pass& pass, const BranchGradient& d_y, ResidualNorm* source) {
-  const ops::AttentionProblem shape = problem(pass);
+  ops::AttentionProblem shape = problem(pass);
   const Tensor d_out = dropout_.backward_through(pass, d_y, output_);
   const Tensor lse = pass.pop();
   const Tensor out = pass.pop();
@@ -216,8 +216,10 @@ Tensor RelativeAttention::backward(Pass& pass, const BranchGradient& d_y, Residu
   if (source) scores = position_scores(pass, shifted, projected, pass.sequence().tokens);
   const Tensor d_qkv = pass.allocate(qkv.shape, "qkv gradient");
   // Rows of scores are whole packs where position_rows() has made them so.
-  const bool one_kernel =
-      ops::relative_backward_is_one(pass.stream(), shape) && scores.shape.back() % 8 == 0;
+  const bool one_kernel = options_.one_kernel &&
+                          ops::relative_backward_is_one(pass.stream(), shape) &&
+                          scores.shape.back() % 8 == 0;
+  if (one_kernel) shape.implementation = ops::AttentionImplementation::own;
   const Shape pairs{shape.batch, shape.heads, shape.queries, shape.keys};
   Tensor d_bias = one_kernel ? Tensor() : pass.allocate(pairs, "scores gradient"), d_scores;
   if (one_kernel) d_scores = pass.allocate(scores.shape, "gradient of scores of positions");

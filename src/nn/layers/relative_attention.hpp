@@ -24,7 +24,8 @@ class RelativeAttention {
     double dropout = 0;            ///< on the output; attention weights are never dropped
     bool dropout_in_norm = false;  ///< as in FeedForward::Options
     double init_std = 0.02;
-    ops::AttentionImplementation implementation = ops::AttentionImplementation::automatic;
+    /// All gradients in one kernel, if ops::relative_backward_is_one().
+    bool one_kernel = false;
   };
   /// Registers `name`.qkv (rows q | k | v), `name`.position.weight [C, C], `name`.query_bias (u)
   /// and `name`.position_bias (v), [H, C / H] and zero, and `name`.output in the current bucket.
