@@ -39,7 +39,7 @@ void read_context(KeyReader& keys, FastConformerConfig& c) {
 }
 
 void read_convolution(KeyReader& keys, FastConformerConfig& c) {
-  c.conv_kernel = keys.whole("conv_kernel_size", 31);
+  c.conv_kernel = keys.whole("conv_kernel_size", 31, 1);
   const std::string norm = keys.text("conv_norm_type", "batch_norm");
   if (norm == "batch_norm" || norm == "layer_norm")
     c.conv_norm = norm == "batch_norm" ? ConvNorm::batchnorm : ConvNorm::layernorm;
@@ -65,13 +65,14 @@ void read_encoder(NemoModel& model, KeyReader& keys) {
                  "global_tokens_spacing", "global_attn_separate"});
   c.n_layer = keys.needed("n_layers");
   c.n_embd = keys.needed("d_model");
-  c.n_head = keys.whole("n_heads", 4);
-  c.ffn_width = c.n_embd * keys.whole("ff_expansion_factor", 4);
-  c.subsampling = keys.whole("subsampling_factor", 4);
+  c.n_head = keys.whole("n_heads", 4, 1);
+  c.ffn_width = c.n_embd * keys.whole("ff_expansion_factor", 4, 1);
+  c.subsampling = keys.whole("subsampling_factor", 4, 1);
   // In NeMo -1 means d_model.
   const nlohmann::json* channels = keys.value("subsampling_conv_channels");
   const bool as_model = channels == nullptr || *channels == -1;
-  c.subsampling_channels = as_model ? c.n_embd : keys.whole("subsampling_conv_channels", c.n_embd);
+  c.subsampling_channels =
+      as_model ? c.n_embd : keys.whole("subsampling_conv_channels", c.n_embd, 1);
   keys.only("subsampling", "dw_striding", "it has no depthwise convolutions");
   keys.only("self_attention_model", "rel_pos", "it has positions of another kind");
   keys.only("untie_biases", true, "all blocks share the biases of positions");
@@ -88,7 +89,7 @@ void read_features(NemoModel& model, KeyReader& keys) {
   ops::MelOptions& mel = model.config.mel;
   keys.harmless({"_target_", "pad_to", "pad_value", "nb_augmentation_prob", "nb_max_freq",
                  "use_grads", "rng", "stft_exact_pad", "stft_conv", "exact_pad"});
-  mel.sample_rate = keys.whole("sample_rate", 16000);
+  mel.sample_rate = keys.whole("sample_rate", 16000, 1);
   const auto samples = [&](const char* seconds, const char* count, double otherwise) {
     if (keys.has(count)) return keys.whole(count, 1);
     return static_cast<std::int64_t>(

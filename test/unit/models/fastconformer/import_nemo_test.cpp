@@ -297,6 +297,9 @@ TEST_F(NemoImportTest, WhatIsAnotherModelIsRefusedByItsName) {
   says("n_layers: 2", "n_layers: 1", "unused: encoder.layers.1.");
   says("n_layers: 2", "n_layers: 3", "missing: encoder.layers.2.");
   says("features: 80", "features: 64", "encoder.feat_in is 80");
+  says("subsampling_conv_channels: 4", "subsampling_conv_channels: 0",
+       "encoder.subsampling_conv_channels = 0: expected a whole number from 1");
+  says("n_heads: 4", "n_heads: 0", "encoder.n_heads = 0: expected a whole number from 1");
 }
 
 // Flags allow a part to be missing, but not everything, because the run would have random weights.
