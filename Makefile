@@ -84,10 +84,6 @@ bundle:
 	@.make/bundle.sh $(BUILD)/portable $(BUILD)
 
 # --- features ---------------------------------------------------------------------------------------
-# Another compiler compiles some sources of a fuzzer's program.
-ifneq ($(filter fuzz,$(MAKECMDGOALS)),)
-  UNITY := 0
-endif
 ifdef NEEDS_FEATURES
   include $(BUILD)/features.mk
 endif

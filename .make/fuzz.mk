@@ -3,7 +3,7 @@
 # processor of 2015, as in the sanitized build. FUZZ=deck,archive: only these.
 CLANGXX ?= clang++
 FUZZ_TARGETS := $(if $(FUZZ),$(shell echo $(FUZZ) | tr ',' ' '),$(basename $(notdir $(wildcard test/fuzz/*.cpp))))
-FUZZED := $(addprefix src/core/,dtype error file file_kind json_document json_value hash key_table key_table_print tensor text) \
+FUZZED := $(addprefix src/core/,dtype error file file_kind json_array_reader json_document json_value hash key_table key_table_print protobuf tensor text yaml_reader) \
   $(addprefix src/data/,speech/label_file sampling/mix tasks/eval_task tasks/task_scores) src/run/evaluation_record \
   $(filter-out %/prepare_audio,$(basename $(wildcard src/data/audio/*.cpp))) \
   $(basename $(wildcard src/data/sources/*.cpp)) $(basename $(wildcard src/data/vocabulary/*.cpp)) $(addprefix src/data/text/,token_file token_stream) \
@@ -23,8 +23,10 @@ $(BUILD)/fuzz/libfuzzed.a: $(FUZZED:%=$(BUILD)/fuzz/obj/%.o)
 $(BUILD)/fuzz/libplain.a: $(OBJECTS)
 	@mkdir -p $(@D)
 	@rm -f $@ && ar rcsT $@ $^
+# The objects of the program contain the instrumented sources once more, in groups with others: the first definition is linked.
 $(FUZZ_TARGETS:%=$(BUILD)/fuzz/%): $(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/test/fuzz/%.o $(BUILD)/fuzz/libfuzzed.a $(BUILD)/fuzz/libplain.a
 	@echo "  link  $@"
-	@$(CLANGXX) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS) -lgomp
+	@$(CLANGXX) $(FUZZ_FLAGS) -fsanitize=fuzzer -Wl,-z,muldefs -o $@ $< -Wl,--whole-archive $(BUILD)/fuzz/libfuzzed.a \
+	  -Wl,--no-whole-archive $(BUILD)/fuzz/libplain.a $(LDFLAGS) $(LDLIBS) -lgomp
 .PHONY: fuzz
 fuzz: $(FUZZ_TARGETS:%=$(BUILD)/fuzz/%)

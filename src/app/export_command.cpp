@@ -1,4 +1,4 @@
-// choir export RUN --format hf|gguf|nanogpt|llmc|peft --out PATH
+// choir export RUN --format hf|gguf|nanogpt|llmc|peft|nemo --out PATH
 #include <fmt/core.h>
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 #include "src/comm/agreement.hpp"
 #include "src/core/hints.hpp"
 #include "src/core/output.hpp"
+#include "src/models/fastconformer/foreign/nemo.hpp"
 #include "src/models/gpt/family.hpp"
 #include "src/models/gpt/foreign/conversion.hpp"
 #include "src/run/loaded_model.hpp"
@@ -16,19 +17,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Refuses a model of a family that the format does not have.
+void require_exportable(const LoadedModel& loaded, const std::string& format) {
+  const ModelFamily& family = loaded.deck.family();
+  if (format == "nemo" ? family.transcribes() : family.generates()) return;
+  throw DeckError(
+      fmt::format("{} has model.type = \"{}\", which cannot be exported with --format {}",
+                  loaded.checkpoint.path, family.name(), format),
+      family.transcribes() ? "use --format nemo, which is for recognisers"
+      : family.generates()
+          ? "use --format hf, gguf, nanogpt or llmc, which are for language models"
+          : "only models of the types \"gpt\" and \"fastconformer\" can be exported");
+}
+
 int export_checkpoint(MpiSession& session, const FamilyTable& families, const std::string& path,
                       bool ema, ExportRequest request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   const LoadedModel loaded = open_model(families, path, "", *mesh, with_ema({}, ema));
-  together(mesh->world(), [&] {
-    require_ability(loaded, loaded.deck.family().generates(), "cannot be exported", "gpt");
-  });
+  together(mesh->world(), [&] { require_exportable(loaded, request.format); });
   const fs::path run = run_folder_of(path);
   request.tokenizer_folder = (run / kTokenizerFolder).string();
   request.vocabulary = loaded.vocabulary;
   if (request.name.empty()) request.name = run.filename().string();
   const ExportReport report =
-      export_model(mesh->world(), loaded.checkpoint, gpt_of(loaded.deck), request);
+      request.format == "nemo"
+          ? export_nemo(mesh->world(), loaded.checkpoint,
+                        model_of(loaded.deck).as<FastConformerConfig>(), request)
+          : export_model(mesh->world(), loaded.checkpoint, gpt_of(loaded.deck), request);
   if (session.rank() != 0) return 0;
   for (const std::string& file : report.files) print_safely("{}\n", printable_name(file));
   print_safely("format={} type={} bytes={}\n", request.format, report.type, report.bytes);
@@ -41,6 +56,9 @@ int export_checkpoint(MpiSession& session, const FamilyTable& families, const st
                  printable_name(request.out));
   else if (request.format == "gguf")
     print_safely("in llama.cpp: llama-cli -m {} -p \"Once\"\n", printable_name(out));
+  else if (request.format == "nemo")
+    print_safely("in Python: nemo.collections.asr.models.ASRModel.restore_from(\"{}\")\n",
+                 printable_name(request.out));
   return 0;
 }
 
@@ -58,9 +76,10 @@ int export_command(const Invocation& call) {
   app.add_option(
          "--format", request.format,
          "hf: folder for transformers; gguf: file for llama.cpp; nanogpt: folder of safetensors "
-         "with nanoGPT's names; llmc: file for llm.c; peft: folder with only the adapters")
+         "with nanoGPT's names; llmc: file for llm.c; peft: folder with only the adapters; nemo: "
+         ".nemo file of a recogniser for NeMo")
       .required()
-      .one_of({"hf", "gguf", "nanogpt", "llmc", "peft"});
+      .one_of({"hf", "gguf", "nanogpt", "llmc", "peft", "nemo"});
   app.add_flag("--merge", request.merge, "merge the adapters of model.lora into the weights");
   add_ema_option(app, ema);
   app.add_option("--out", request.out, "folder or file to write").required();

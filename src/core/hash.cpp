@@ -6,21 +6,24 @@
 namespace choir {
 namespace {
 
-constexpr std::uint32_t kPolynomial = 0x82F63B78u;  // reflected
+// Reflected polynomials.
+constexpr std::uint32_t kCastagnoli = 0x82F63B78u, kZip = 0xEDB88320u;
 
-constexpr std::array<std::uint32_t, 256> make_table() {
-  std::array<std::uint32_t, 256> table{};
+using Table = std::array<std::uint32_t, 256>;
+
+constexpr Table make_table(std::uint32_t polynomial) {
+  Table table{};
   for (std::uint32_t i = 0; i < 256; ++i) {
     std::uint32_t c = i;
-    for (int bit = 0; bit < 8; ++bit) c = (c & 1u) ? (c >> 1) ^ kPolynomial : c >> 1;
+    for (int bit = 0; bit < 8; ++bit) c = (c & 1u) ? (c >> 1) ^ polynomial : c >> 1;
     table[i] = c;
   }
   return table;
 }
-constexpr auto kTable = make_table();
+constexpr Table kTable = make_table(kCastagnoli), kZipTable = make_table(kZip);
 
-std::uint32_t by_table(const unsigned char* p, std::size_t n, std::uint32_t c) {
-  for (std::size_t i = 0; i < n; ++i) c = kTable[(c ^ p[i]) & 0xffu] ^ (c >> 8);
+std::uint32_t by_table(const Table& table, const unsigned char* p, std::size_t n, std::uint32_t c) {
+  for (std::size_t i = 0; i < n; ++i) c = table[(c ^ p[i]) & 0xffu] ^ (c >> 8);
   return c;
 }
 
@@ -41,16 +44,25 @@ constexpr Matrix square(const Matrix& m) {
 
 // Matrices that append 2^k zero bytes. They are precomputed because a checkpoint combines one CRC
 // per run of elements, and a tensor that is split along its last dim has one run per row.
-constexpr std::array<Matrix, 64> make_shifts() {
-  std::array<Matrix, 64> shifts{};
+using Shifts = std::array<Matrix, 64>;
+
+constexpr Shifts make_shifts(std::uint32_t polynomial) {
+  Shifts shifts{};
   Matrix bit{};  // one zero bit
-  bit[0] = kPolynomial;
+  bit[0] = polynomial;
   for (std::size_t i = 1; i < 32; ++i) bit[i] = 1u << (i - 1);
   shifts[0] = square(square(square(bit)));
   for (std::size_t k = 1; k < shifts.size(); ++k) shifts[k] = square(shifts[k - 1]);
   return shifts;
 }
-constexpr auto kShifts = make_shifts();
+constexpr Shifts kShifts = make_shifts(kCastagnoli), kZipShifts = make_shifts(kZip);
+
+std::uint32_t combine(const Shifts& shifts, std::uint32_t crc_a, std::uint32_t crc_b,
+                      std::uint64_t bytes_b) {
+  for (std::size_t k = 0; bytes_b != 0; bytes_b >>= 1, ++k)
+    if (bytes_b & 1u) crc_a = times(shifts[k], crc_a);
+  return crc_a ^ crc_b;
+}
 
 #if defined(__x86_64__)
 using Lanes = std::array<std::uint64_t, 3>;
@@ -88,7 +100,7 @@ __attribute__((target("sse4.2"))) std::uint32_t by_instruction(const unsigned ch
     std::memcpy(&word, p, 8);
     wide = __builtin_ia32_crc32di(wide, word);
   }
-  return by_table(p, n, static_cast<std::uint32_t>(wide));
+  return by_table(kTable, p, n, static_cast<std::uint32_t>(wide));
 }
 #endif
 
@@ -100,13 +112,19 @@ std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t crc) {
   static const bool has_instruction = __builtin_cpu_supports("sse4.2");
   if (has_instruction) return ~by_instruction(p, bytes, ~crc);
 #endif
-  return ~by_table(p, bytes, ~crc);
+  return ~by_table(kTable, p, bytes, ~crc);
 }
 
 std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t bytes_b) {
-  for (std::size_t k = 0; bytes_b != 0; bytes_b >>= 1, ++k)
-    if (bytes_b & 1u) crc_a = times(kShifts[k], crc_a);
-  return crc_a ^ crc_b;
+  return combine(kShifts, crc_a, crc_b, bytes_b);
+}
+
+std::uint32_t crc32(const void* data, std::size_t bytes, std::uint32_t crc) {
+  return ~by_table(kZipTable, static_cast<const unsigned char*>(data), bytes, ~crc);
+}
+
+std::uint32_t crc32_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t bytes_b) {
+  return combine(kZipShifts, crc_a, crc_b, bytes_b);
 }
 
 }  // namespace choir

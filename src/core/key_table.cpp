@@ -6,7 +6,6 @@
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <ranges>
 #include <string>
 
 #include "choir/core/key_table.hpp"
@@ -553,7 +552,7 @@ std::string KeySet::unknown(const std::string& path) const {
   // one is: "n_layer" is model.n_layer.
   const auto depth = [](const std::string& key) { return std::ranges::count(key, '.'); };
   if (!elsewhere.empty()) {
-    const auto least = std::ranges::min(elsewhere | std::views::transform(depth));
+    const auto least = depth(*std::ranges::min_element(elsewhere, {}, depth));
     std::erase_if(elsewhere, [&](const std::string& key) { return depth(key) > least; });
     return fmt::format("{}; the key is {}", head, join(elsewhere, " or "));
   }

@@ -218,7 +218,7 @@ std::vector<ForeignKey> nemo_keys() {
       {"explicit_log_dir", "run.dir", us},
       {"monitor", "not needed, checkpoint.best uses the validation loss", us},
       {"mode", "not needed, checkpoint.best uses the validation loss", us},
-      {"always_save_nemo", "use `choir export`", us},
+      {"always_save_nemo", "use `choir export RUN --format nemo --out FILE`", us},
       {"filename", "not needed, checkpoints are named by their step", us},
       {"exp_manager.ema.enable", "not supported: weights have no moving average", us},
       {"exp_manager.ema.decay", "not supported: weights have no moving average", us},

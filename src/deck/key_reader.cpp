@@ -37,12 +37,12 @@ const nlohmann::json* KeyReader::value(const std::string& key) {
   return has(key) ? &object_.at(key) : nullptr;
 }
 
-std::int64_t KeyReader::whole(const std::string& key, std::int64_t otherwise) {
+std::int64_t KeyReader::whole(const std::string& key, std::int64_t otherwise, std::int64_t least) {
   const nlohmann::json* found = value(key);
   if (found == nullptr) return otherwise;
-  if (found->is_number_integer() && *found >= 0 && *found <= kMost)
+  if (found->is_number_integer() && *found >= least && *found <= kMost)
     return found->get<std::int64_t>();
-  problem(key, fmt::format("expected a whole number from 0 to {}", kMost));
+  problem(key, fmt::format("expected a whole number from {} to {}", least, kMost));
   return otherwise;
 }
 

@@ -21,7 +21,7 @@ class KeyReader {
   /// True if the key is present, even if it is null.
   bool knows(const std::string& key) const { return object_.contains(key); }
   /// These return the value. An illegal value becomes a problem, and the default is returned.
-  std::int64_t whole(const std::string& key, std::int64_t otherwise);
+  std::int64_t whole(const std::string& key, std::int64_t otherwise, std::int64_t least = 0);
   double real(const std::string& key, double otherwise);
   bool flag(const std::string& key, bool otherwise);
   std::string text(const std::string& key, const std::string& otherwise);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/core/hash.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/protobuf.hpp"
 #include "src/report/run_formats.hpp"
@@ -17,23 +18,6 @@ namespace choir::report {
 namespace {
 
 using namespace protobuf;
-
-/// CRC-32 of zlib and gzip, continued from `crc`.
-std::uint32_t zlib_crc32(std::string_view bytes, std::uint32_t crc = 0) {
-  static const auto kTable = [] {
-    std::array<std::uint32_t, 256> table{};
-    for (std::uint32_t i = 0; i < table.size(); ++i) {
-      std::uint32_t word = i;
-      for (int bit = 0; bit < 8; ++bit) word = (word >> 1) ^ ((word & 1) != 0 ? 0xedb88320u : 0);
-      table[i] = word;
-    }
-    return table;
-  }();
-  crc = ~crc;
-  for (const char c : bytes)
-    crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff] ^ (crc >> 8);
-  return ~crc;
-}
 
 /// Records in blocks of 32 KiB, in the format of LevelDB's logs.
 class RecordLog {
@@ -62,7 +46,7 @@ class RecordLog {
 
   std::size_t room() const { return kBlock - bytes_.size() % kBlock; }
   void append(char type, std::string_view piece) {
-    put_little_endian(bytes_, zlib_crc32(piece, zlib_crc32({&type, 1})));
+    put_little_endian(bytes_, crc32(piece.data(), piece.size(), crc32(&type, 1)));
     put_little_endian(bytes_, static_cast<std::uint16_t>(piece.size()));
     bytes_ += type;
     bytes_ += piece;

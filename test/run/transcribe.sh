@@ -45,6 +45,48 @@ run 0 transcribe run --manifest digits/val.json --out digits/val.json
 expect "the manifest itself is not overwritten" 2 "is the input itself"
 run 0 transcribe run --manifest digits/val.json --out a.wav
 expect "... nor another file" 2 "is a file, and no manifest"
+
+# A file for NeMo, and a run again.
+values() { tensors "$1" | grep -E "^(parameters|state/running)/"; }
+run 2 export run --format nemo --out digits.nemo
+expect "a recogniser as a file of NeMo" 0 "format=nemo type=f32" 'ASRModel.restore_from("digits.nemo")'
+run 0 export run --format nemo --out one.nemo
+check "... the same on one rank" cmp digits.nemo one.nemo
+run 2 import digits.nemo --out back
+expect "... is imported" 0 "step_00000000"
+check "... with its weights, bit for bit" same "values run" "values back"
+run 0 transcribe back --manifest digits/val.json --out back.json
+check "... and writes the same" diff out1.json back.json
+run 0 export run --format nemo --out one.nemo
+expect "a file that is there" 2 "'one.nemo' exists already"
+run 1 prepare tokenizer train --out pieces --type bpe --vocab-size 24
+run 1 prepare tokens train val --tokenizer pieces.model --name pieces
+run 2 train digits.json run.dir=in_pieces data.labels=pieces model.conv_norm=batchnorm train.max_steps=2 train.ema=0.5 checkpoint.interval=2
+expect "a recogniser of pieces of words" 0 "checkpoint"
+run 2 export in_pieces --format nemo --out pieces.nemo
+run 1 import pieces.nemo --out pieces_back
+expect "... comes back" 0 "kept in pieces_back/tokenizer: tokenizer.model"
+check "... with weights and statistics" same "values in_pieces" "values pieces_back"
+check "... and its pieces" cmp pieces.model pieces_back/tokenizer/tokenizer.model
+run 1 export in_pieces --ema --format nemo --type bf16 --out ema.nemo
+expect "... averaged and in 16 bits" 0 "type=bf16"
+run 1 import ema.nemo --out ema_back
+expect "... too" 0 "step_00000000"
+check "... is another one" eval '! same "values in_pieces" "values ema_back"'
+for refused in "--type q8_0:--type q8_0 is not supported by --format nemo" "--merge:--merge is for models with adapters"; do
+  run 2 export run --format nemo --out never.nemo ${refused%%:*}
+  expect "${refused%%:*} for NeMo" 2 "${refused#*:}"
+done
+run 1 export run --format hf --out never
+expect "a recogniser for transformers" 2 "cannot be exported with --format hf" "use --format nemo"
+if mkdir disk && mount -t tmpfs -o size=256k tmpfs disk 2>/dev/null; then
+  mounted=$work/disk
+  run 2 export run --format nemo --out disk/full.nemo
+  expect "a full disk" 6 "full.nemo"
+  check "... keeps nothing" eval '[ -z "$(ls disk)" ]'
+  umount disk && mounted=""
+else skip "an export to a full disk" "a small disk cannot be mounted here"; fi
+
 (head -c 20000 c.wav) >cut.wav
 run 0 transcribe run cut.wav
 expect "a recording that was cut off" 0 "cut.wav: ends after " "samples that its header promises"
@@ -214,5 +256,7 @@ run 1 train "$root/inputs/verify_gpt.json" run.dir=gpt train.precision=fp32 trai
 expect "a checkpoint of a text model" 0
 run 0 transcribe gpt a.wav
 expect "a model of text" 2 "model.type = \"gpt\", which does not transcribe" "choir generate"
+run 1 export gpt --format nemo --out never
+expect "... is none for NeMo" 2 "cannot be exported with --format nemo" "use --format hf"
 run 0 transcribe run a.wav --memory 0.000001
 expect "too little memory" 2 "out of memory" "--memory"

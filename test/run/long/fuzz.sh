@@ -2,7 +2,7 @@
 # Hostile input: every program of test/fuzz under libFuzzer, AddressSanitizer and UBSan, for 60
 # seconds each (or CHOIR_FUZZ_SECONDS). None may crash, hang, or allocate much memory; invalid input
 # must be refused by an error of ours. The programs create the first inputs themselves, and inputs
-# that once were findings are in the unit tests. The estimate is 13 minutes on two cores, three of
+# that once were findings are in the unit tests. The estimate is 20 minutes on two cores, five of
 # them for the build.
 . "$(dirname "$0")/../lib/common.sh"
 seconds=${CHOIR_FUZZ_SECONDS:-60}
@@ -14,7 +14,7 @@ check "builds" test "$(find "$build/fuzz" -maxdepth 1 -type f -perm -u+x | wc -l
 for source in "$root"/test/fuzz/*.cpp; do
   name=$(basename "$source" .cpp)
   [ -x "$build/fuzz/$name" ] || { fail "$name" "it was not built"; continue; }
-  CHOIR_FUZZ_SEEDS=$work/$name "$build/fuzz/$name" >seeds.log 2>&1
+  (cd "$root" && CHOIR_FUZZ_SEEDS=$work/$name "$build/fuzz/$name") >seeds.log 2>&1  # some read files of the tests
   [ "$name" != deck ] || cp "$root"/inputs/*.json "$name"
   check "$name: has inputs to begin with" test -s "$name/0" || tail -n 20 seeds.log
   timeout --kill-after=10 $((seconds + 60)) "$build/fuzz/$name" "$name" -max_total_time="$seconds" -timeout=10 -max_len=8192 \

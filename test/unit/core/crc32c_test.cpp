@@ -21,6 +21,18 @@ TEST(Crc32c, PublishedVectors) {
   EXPECT_EQ(crc32c(bytes.data(), 32), 0x46DD794Eu);
 }
 
+// The check value of the CRC catalogue for zip archives.
+TEST(Crc32, CheckValueAtAnyCut) {
+  const std::string text = "123456789";
+  EXPECT_EQ(crc32(text.data(), text.size()), 0xCBF43926u);
+  for (std::size_t cut = 0; cut <= text.size(); ++cut) {
+    const std::uint32_t first = crc32(text.data(), cut),
+                        rest = crc32(text.data() + cut, text.size() - cut);
+    EXPECT_EQ(crc32(text.data() + cut, text.size() - cut, first), 0xCBF43926u) << cut;
+    EXPECT_EQ(crc32_combine(first, rest, text.size() - cut), 0xCBF43926u) << cut;
+  }
+}
+
 std::string noise(std::size_t n) {
   std::string text(n, '\0');
   std::uint32_t x = 12345;

@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <unordered_set>
 
 #include "choir/models/family.hpp"
@@ -15,6 +15,7 @@
 #include "src/core/file_kind.hpp"
 #include "src/core/text.hpp"
 #include "src/core/yaml_reader.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
 #include "src/models/fastconformer/foreign/nemo.hpp"
@@ -67,6 +68,21 @@ std::string nemo_deck(const NemoModel& model, const std::vector<std::string>& ze
   deck["train"]["micro_batches"] = 1;
   deck["optimizer"]["learning_rate"] = 1e-4;
   return dumped(deck, 2);
+}
+
+/// The vocabulary of labels that are single characters in the order of their code points, in which
+/// ours are; nothing for other labels.
+std::optional<Vocabulary> nemo_characters(const NemoModel& model) {
+  std::vector<char32_t> characters;
+  for (const std::string& label : model.labels) {
+    const CodePoint c = label.empty() ? CodePoint{} : first_code_point(label);
+    if (c.length == 0 || static_cast<std::size_t>(c.length) != label.size() ||
+        (!characters.empty() && c.value <= characters.back()))
+      return {};
+    characters.push_back(c.value);
+  }
+  if (characters.empty() || std::ssize(characters) != model.config.vocab_size) return {};
+  return Vocabulary::characters(std::move(characters));
 }
 
 class NemoImport {
@@ -144,7 +160,7 @@ class NemoImport {
       (entry == nullptr ? fresh_ : taken) += elements;
       if (entry == nullptr)
         missing_.push_back(name);
-      else if (without_ones(entry->shape) != shape)
+      else if (without_ones(entry->shape) != without_ones(shape))
         different.push_back(fmt::format("{} is {}, the model has {}", name, to_string(entry->shape),
                                         to_string(shape)));
       else if (!can_convert(entry->encoding, Encoding::f32))
@@ -153,7 +169,7 @@ class NemoImport {
     for (const NemoPart& part : parts_) look_at(part.name, part.shape, part.shape.count());
     for (const RunningStatistics& norm : parameters_->running_statistics())
       for (const bool mean : {true, false})
-        look_at(nemo_statistic(norm.name, mean), without_ones(norm.weight->shape), 0);
+        look_at(nemo_statistic(norm.name, mean), norm.weight->shape, 0);
     for (const TensorEntry& entry : weights_->tensors())
       if (!used.contains(entry.name) && !is_no_weight(entry.name)) unused_.push_back(entry.name);
     require_match(taken, request_.path, missing_, unused_);
@@ -218,16 +234,6 @@ class NemoImport {
       transpose(to, part.channels, columns / part.channels, size_of(rows.dtype));
   }
 
-  static void transpose(std::byte* matrix, std::int64_t rows, std::int64_t columns,
-                        std::size_t width) {
-    const std::vector<std::byte> from(matrix,
-                                      matrix + static_cast<std::size_t>(rows * columns) * width);
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < columns; ++c)
-        std::memcpy(matrix + static_cast<std::size_t>(c * rows + r) * width,
-                    from.data() + static_cast<std::size_t>(r * columns + c) * width, width);
-  }
-
   void read_statistic(const RunningStatistics& norm, bool mean, DType dtype) {
     const std::string name = nemo_statistic(norm.name, mean);
     const RowShare share = share_of_rows(norm.weight->shape[0], world_.rank(), world_.size());
@@ -249,7 +255,10 @@ class NemoImport {
   void keep_tokenizer() {
     make_run_folder(request_.out);
     if (model_.tokenizer.empty()) {
-      kept_.emplace_back("(text cannot be written: the archive names no tokenizer of its own)");
+      if (const auto characters = nemo_characters(model_))
+        values_.vocabulary = characters->to_json();
+      else
+        kept_.emplace_back("(text cannot be written: the archive names no tokenizer of its own)");
       return;
     }
     const fs::path folder = fs::path(request_.out) / kTokenizerFolder;

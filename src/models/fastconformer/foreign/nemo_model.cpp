@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "choir/core/error.hpp"
@@ -39,7 +40,7 @@ void read_context(KeyReader& keys, FastConformerConfig& c) {
 }
 
 void read_convolution(KeyReader& keys, FastConformerConfig& c) {
-  c.conv_kernel = keys.whole("conv_kernel_size", 31);
+  c.conv_kernel = keys.whole("conv_kernel_size", 31, 1);
   const std::string norm = keys.text("conv_norm_type", "batch_norm");
   if (norm == "batch_norm" || norm == "layer_norm")
     c.conv_norm = norm == "batch_norm" ? ConvNorm::batchnorm : ConvNorm::layernorm;
@@ -65,13 +66,14 @@ void read_encoder(NemoModel& model, KeyReader& keys) {
                  "global_tokens_spacing", "global_attn_separate"});
   c.n_layer = keys.needed("n_layers");
   c.n_embd = keys.needed("d_model");
-  c.n_head = keys.whole("n_heads", 4);
-  c.ffn_width = c.n_embd * keys.whole("ff_expansion_factor", 4);
-  c.subsampling = keys.whole("subsampling_factor", 4);
+  c.n_head = keys.whole("n_heads", 4, 1);
+  c.ffn_width = c.n_embd * keys.whole("ff_expansion_factor", 4, 1);
+  c.subsampling = keys.whole("subsampling_factor", 4, 1);
   // In NeMo -1 means d_model.
   const nlohmann::json* channels = keys.value("subsampling_conv_channels");
   const bool as_model = channels == nullptr || *channels == -1;
-  c.subsampling_channels = as_model ? c.n_embd : keys.whole("subsampling_conv_channels", c.n_embd);
+  c.subsampling_channels =
+      as_model ? c.n_embd : keys.whole("subsampling_conv_channels", c.n_embd, 1);
   keys.only("subsampling", "dw_striding", "it has no depthwise convolutions");
   keys.only("self_attention_model", "rel_pos", "it has positions of another kind");
   keys.only("untie_biases", true, "all blocks share the biases of positions");
@@ -88,7 +90,7 @@ void read_features(NemoModel& model, KeyReader& keys) {
   ops::MelOptions& mel = model.config.mel;
   keys.harmless({"_target_", "pad_to", "pad_value", "nb_augmentation_prob", "nb_max_freq",
                  "use_grads", "rng", "stft_exact_pad", "stft_conv", "exact_pad"});
-  mel.sample_rate = keys.whole("sample_rate", 16000);
+  mel.sample_rate = keys.whole("sample_rate", 16000, 1);
   const auto samples = [&](const char* seconds, const char* count, double otherwise) {
     if (keys.has(count)) return keys.whole(count, 1);
     return static_cast<std::int64_t>(
@@ -188,6 +190,9 @@ void read_head(NemoModel& model, const nlohmann::json& yaml, std::vector<std::st
   else
     problems.emplace_back(
         "decoder.num_classes is not a number of symbols, so that there is no CTC head to import");
+  if (words.is_array() &&
+      std::all_of(words.begin(), words.end(), [](const auto& word) { return word.is_string(); }))
+    model.labels = words.get<std::vector<std::string>>();
   const nlohmann::json path = section_of(yaml, "tokenizer").value("model_path", nlohmann::json());
   constexpr std::string_view kInside = "nemo:";
   if (path.is_string() && path.get<std::string>().starts_with(kInside))
@@ -245,6 +250,15 @@ bool always_has_bias(const std::string& layer) {
 
 }  // namespace
 
+void transpose(std::byte* matrix, std::int64_t rows, std::int64_t columns, std::size_t width) {
+  const std::vector<std::byte> from(matrix,
+                                    matrix + static_cast<std::size_t>(rows * columns) * width);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      std::memcpy(matrix + static_cast<std::size_t>(c * rows + r) * width,
+                  from.data() + static_cast<std::size_t>(r * columns + c) * width, width);
+}
+
 Shape without_ones(const Shape& shape) {
   Shape result;
   for (int d = 0; d < shape.rank(); ++d)
@@ -264,6 +278,18 @@ std::string subsampling_name(const std::string& name) {
   const bool depthwise = rest.starts_with("depthwise.");
   const int stage = rest[rest.find('.') + 1] - '0';
   return fmt::format("encoder.pre_encode.conv.{}{}", 3 * stage - (depthwise ? 1 : 0), end);
+}
+
+/// NeMo's shape of rows of the tensor `own`, of which `shape` is ours: convolutions have dims of
+/// channels and taps.
+Shape shape_in_nemo(const std::string& own, const Shape& shape) {
+  const auto is = [&](std::string_view layer) { return own.find(layer) != std::string::npos; };
+  if (!own.ends_with(".weight")) return shape;
+  if (is("subsampling.conv.") || is("subsampling.depthwise.")) return {shape[0], 1, 3, 3};
+  if (is("subsampling.pointwise.")) return {shape[0], shape[1], 1, 1};
+  if (is("convolution.depthwise.")) return {shape[0], 1, shape[1]};
+  const bool of_width_1 = is("convolution.input.") || is("convolution.output.") || is("head.");
+  return of_width_1 ? Shape{shape[0], shape[1], 1} : shape;
 }
 
 }  // namespace
@@ -290,16 +316,12 @@ std::vector<NemoPart> nemo_parts(const NemoModel& model, const ParameterSet& par
     const auto add = [&](const std::string& name, std::int64_t first, std::int64_t rows) {
       Shape shape = p->shape;
       shape[0] = rows;
-      parts.push_back({own, name, first, rows, without_ones(shape), 0});
+      parts.push_back({own, name, first, rows, shape_in_nemo(own, shape), 0});
     };
     if (own.starts_with("head.")) {
       add(model.head + "decoder_layers.0" + own.substr(4), 0, p->shape[0]);
     } else if (own.starts_with("encoder.subsampling.")) {
       add(subsampling_name(own), 0, p->shape[0]);
-      const bool window =
-          own.find(".conv.") != std::string::npos || own.find(".depthwise.") != std::string::npos;
-      if (window && own.ends_with(".weight"))
-        parts.back().shape = without_ones({p->shape[0], 3, 3});
       if (own.ends_with("output.weight")) parts.back().channels = model.config.subsampling_channels;
     } else {
       const BlockName name = BlockName::of(own);

@@ -17,7 +17,6 @@
 #include "src/models/gpt/foreign/peft.hpp"
 #include "src/models/gpt/foreign/tensor_map.hpp"
 #include "src/store/directory.hpp"
-#include "src/store/finite.hpp"
 #include "src/store/llmc/llmc_model.hpp"
 #include "src/store/safetensors/safetensors.hpp"
 
@@ -26,8 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Limit of a tensor's bytes in the memory of a rank, or one row if that is larger.
-constexpr std::int64_t kSlabBytes = std::int64_t{32} << 20;
 constexpr const char* kGenerationConfig = "generation_config.json";
 
 struct TypeName {
@@ -97,12 +94,7 @@ class Export {
     if (request_.format == "peft") take_factors();
     if (!repeats_head(dialect_))
       std::erase_if(parts_, [](const TensorPart& part) { return part.repeated; });
-    std::error_code ignored;
-    if (world_.rank() == 0 && fs::exists(request_.out, ignored) &&
-        !(is_folder() && fs::is_directory(request_.out, ignored) &&
-          fs::is_empty(request_.out, ignored)))
-      throw DeckError(fmt::format("'{}' exists already", request_.out),
-                      "choose another path with --out");
+    if (world_.rank() == 0) require_free_output(request_.out, is_folder());
     open_tokenizer();
     make_writer();
   }
@@ -251,18 +243,11 @@ class Export {
   }
 
   void lay_out() {
-    const fs::path folder =
-        is_folder() ? fs::path(request_.out) : fs::path(request_.out).parent_path();
-    std::error_code failed;
-    if (!folder.empty()) fs::create_directories(folder, failed);
-    if (failed)
-      throw StorageError(
-          fmt::format("cannot make the folder '{}': {}", folder.string(), failed.message()),
-          "choose another path with --out");
+    make_output_folder(request_.out, is_folder());
     writer_->lay_out();
   }
 
-  /// Collective. Writes a tensor slab by slab; each rank has some rows of a slab.
+  /// Collective.
   void write(const Parameter& parameter) {
     const std::string name = "parameters/" + parameter.name;
     const TensorRecord* record = checkpoint_.manifest.find(name);
@@ -271,40 +256,15 @@ class Export {
     // Sums with adapters are not rounded to the type of a frozen base.
     const bool narrow = record == nullptr || (merged_ && record->dtype == DType::bf16);
     const DType dtype = narrow ? DType::f32 : record->dtype;
-    const std::int64_t columns = columns_of(parameter.shape), all = parameter.shape[0];
-    const std::size_t row = static_cast<std::size_t>(columns) * size_of(dtype);
-    const std::int64_t rows_of_rank =
-        std::max<std::int64_t>(1, kSlabBytes / static_cast<std::int64_t>(row));
-    const std::int64_t step = rows_of_rank * world_.size();
-    for (std::int64_t first = 0; first < all; first += step) {
-      const RowShare share =
-          share_of_rows(std::min(step, all - first), world_.rank(), world_.size());
-      memory_.assign(static_cast<std::size_t>(share.rows) * row, std::byte{0});
-      const RowSlab slab{first + share.first, share.rows, memory_.data(), dtype};
-      if (record != nullptr)
-        load_checkpoint(checkpoint_,
-                        {{.name = name,
-                          .dtype = dtype,
-                          .shape = parameter.shape,
-                          .pieces = {{slab.first * columns, slab.rows * columns, slab.data}},
-                          .converts = true}},
-                        world_, "nothing else");
-      together(world_, [&] {
-        if (merged_) merged_->add_to(parameter.name, slab);
-        NotFinite bad;
-        bad.look(slab.data, dtype, slab.rows * columns, slab.first * columns);
-        if (bad.count > 0)
-          throw NumericError(
-              fmt::format(
-                  "the weights of {} are not finite (NaN or infinity): {}, first at element {}",
-                  checkpoint_.path, name, bad.first),
-              "they are useless to any program: export another checkpoint");
-        for (const TensorPart& part : parts_)
-          if (part.own == parameter.name) write_part(*writer_, part, slab);
-        for (const FactorPart& factor : factors_)
-          if (factor.own == parameter.name) write_factor_rows(*writer_, factor, slab);
-      });
-    }
+    const SlabSource tensor{name, parameter.shape, dtype};
+    for_each_slab(checkpoint_, world_, tensor, [&](const RowSlab& slab) {
+      if (merged_) merged_->add_to(parameter.name, slab);
+      require_finite_slab(checkpoint_, tensor, slab);
+      for (const TensorPart& part : parts_)
+        if (part.own == parameter.name) write_part(*writer_, part, slab);
+      for (const FactorPart& factor : factors_)
+        if (factor.own == parameter.name) write_factor_rows(*writer_, factor, slab);
+    });
   }
 
   /// Writes the files beside the weights.
@@ -355,7 +315,6 @@ class Export {
   Encoding stored_ = Encoding::f32;  ///< of matrices in GGUF
   std::unique_ptr<AdapterSum> merged_;
   std::unique_ptr<TensorWriter> writer_;
-  std::vector<std::byte> memory_;
   ExportReport report_;
 };
 

@@ -11,6 +11,7 @@
 
 #include "choir/nn/parameter_set.hpp"
 #include "src/models/gpt/gpt_config.hpp"
+#include "src/run/exported_model.hpp"
 #include "src/run/imported_run.hpp"
 #include "src/store/finite.hpp"
 #include "src/store/tensor_file.hpp"
@@ -82,13 +83,6 @@ std::vector<PartRun> runs_of(const TensorPart& part, std::int64_t first, std::in
 
 /// Elements of a row of our tensor; 1 for a vector.
 std::int64_t columns_of(const Shape& shape);
-
-/// Rows of one of our tensors in memory.
-struct RowSlab {
-  std::int64_t first = 0, rows = 0;
-  std::byte* data = nullptr;
-  DType dtype = DType::f32;
-};
 
 /// Reads the rows of the part that are in the slab from the tensor `name`; `check` examines them.
 /// Returns the number of elements read.

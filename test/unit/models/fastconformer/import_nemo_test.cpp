@@ -11,7 +11,11 @@
 
 #include "kernels/relative_attention/relative_attention.hpp"
 #include "src/comm/null_communicator.hpp"
+#include "src/core/yaml_reader.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/fastconformer/foreign/nemo.hpp"
+#include "src/run/stored_model.hpp"
+#include "src/store/torch/nemo_archive.hpp"
 #include "test/support/families.hpp"
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"
 #include "test/unit/store/fixtures.hpp"
@@ -297,6 +301,9 @@ TEST_F(NemoImportTest, WhatIsAnotherModelIsRefusedByItsName) {
   says("n_layers: 2", "n_layers: 1", "unused: encoder.layers.1.");
   says("n_layers: 2", "n_layers: 3", "missing: encoder.layers.2.");
   says("features: 80", "features: 64", "encoder.feat_in is 80");
+  says("subsampling_conv_channels: 4", "subsampling_conv_channels: 0",
+       "encoder.subsampling_conv_channels = 0: expected a whole number from 1");
+  says("n_heads: 4", "n_heads: 0", "encoder.n_heads = 0: expected a whole number from 1");
 }
 
 // Flags allow a part to be missing, but not everything, because the run would have random weights.
@@ -355,6 +362,135 @@ TEST_F(NemoImportTest, BiasesThatAreNotThereStayZero) {
   const std::string text((std::istreambuf_iterator<char>(deck)), {});
   EXPECT_NE(text.find("encoder.blocks.*.attention.qkv.bias"), std::string::npos);
   EXPECT_EQ(text.find("encoder.blocks.*.attention_norm.bias"), std::string::npos);
+}
+
+/// Every tensor of NeMo with its shape, its type and its bytes.
+std::map<std::string, std::string> contents(const std::string& path) {
+  const auto weights = NemoArchive(path).open_weights();
+  std::map<std::string, std::string> all;
+  for (const TensorEntry& entry : weights->tensors()) {
+    std::string bytes(static_cast<std::size_t>(entry.bytes()), '\0');
+    weights->read_stored(entry.name, 0, entry.shape.count(),
+                         reinterpret_cast<std::byte*>(bytes.data()));
+    all[entry.name] = std::string(name_of(entry.encoding)) + to_string(entry.shape) + bytes;
+  }
+  return all;
+}
+
+class NemoExportTest : public NemoImportTest {
+ protected:
+  std::string out() const { return place_.path() + "/back.nemo"; }
+  ExportReport exported(const std::string& vocabulary = {}) {
+    const auto alone = make_null_communicator("alone", 0, 1);
+    const Checkpoint checkpoint = open_checkpoint(run(), *alone);
+    return export_nemo(*alone, checkpoint, config_,
+                       {.format = "nemo", .out = out(), .vocabulary = vocabulary});
+  }
+  FastConformerConfig config_ = [] {
+    FastConformerConfig c{.n_layer = 2,
+                          .n_embd = 16,
+                          .n_head = 4,
+                          .ffn_width = 32,
+                          .conv_kernel = 5,
+                          .subsampling_channels = 4,
+                          .conv_norm = ConvNorm::batchnorm,
+                          .vocab_size = 5};
+    return c;
+  }();
+};
+
+// The counters of batches, 7 in the archive, are not in a run. Window and filters are added.
+TEST_F(NemoExportTest, AnImportHasTheTensorsOfItsArchiveBitForBit) {
+  for (const bool batch_norm : {true, false}) {
+    std::filesystem::remove_all(run());
+    std::filesystem::remove(out());
+    imported({.batch_norm = batch_norm});
+    config_.conv_norm = batch_norm ? ConvNorm::batchnorm : ConvNorm::layernorm;
+    const ExportReport report = exported();
+    EXPECT_EQ(report.files, std::vector<std::string>{out()});
+    auto wanted = contents(place_.path() + "/tiny.nemo"), written = contents(out());
+    EXPECT_TRUE(written.at("preprocessor.featurizer.fb").starts_with("F32[1, 80, 257]"));
+    EXPECT_TRUE(written.at("preprocessor.featurizer.window").starts_with("F32[400]"));
+    std::erase_if(written, [](const auto& one) { return one.first.starts_with("preprocessor."); });
+    for (auto* all : {&wanted, &written})
+      for (auto& [name, bytes] : *all)
+        if (name.ends_with("num_batches_tracked")) bytes = bytes.substr(0, 5);
+    EXPECT_EQ(written.size(), wanted.size());
+    for (const auto& [name, bytes] : wanted)
+      EXPECT_TRUE(written[name] == bytes) << name << " " << written[name].substr(0, 16);
+  }
+}
+
+TEST_F(NemoExportTest, ADescriptionIsReadAsItsModel) {
+  config_.causal = true, config_.subsampling = 4, config_.xscaling = false;
+  config_.conv_norm = ConvNorm::layernorm, config_.normalise = false;
+  config_.context_style = ContextStyle::chunked;
+  config_.left_context = 6, config_.right_context = 2;
+  // NeMo would make 105 samples of 106 / 11025 seconds.
+  config_.mel = {.sample_rate = 11025,
+                 .window = 201,
+                 .hop = 106,
+                 .fft = 256,
+                 .mels = 40,
+                 .high = 3700.5,
+                 .preemphasis = 0,
+                 .dither = 1e-6};
+  const NemoModel model{config_,
+                        true,
+                        "decoder.",
+                        "0f_tokenizer.model",
+                        {"<unk>", "\u2581\"a", "\\", "\U0001F600", "null"}};
+  const std::string text = nemo_description(model);
+  const NemoModel read = nemo_model_of(read_yaml(text, "it"), "it", false);
+  EXPECT_EQ(nemo_description(read), text);
+  EXPECT_NE(text.find("window_stride: null\n  n_window_stride: 106\n"), std::string::npos) << text;
+  EXPECT_EQ(read.tokenizer, model.tokenizer);
+  EXPECT_EQ(read.labels, model.labels);
+  const FastConformerConfig& c = read.config;
+  EXPECT_TRUE(c.causal && !c.xscaling && !c.normalise && read.biases);
+  EXPECT_EQ(c.conv_norm, ConvNorm::layernorm);
+  EXPECT_EQ(c.context_style, ContextStyle::chunked);
+  EXPECT_EQ((std::vector{c.left_context, c.right_context, c.n_layer, c.n_head, c.conv_kernel,
+                         c.subsampling, c.ffn_width, c.vocab_size}),
+            (std::vector<std::int64_t>{6, 2, 2, 4, 5, 4, 32, 5}));
+  EXPECT_EQ((std::vector{c.mel.sample_rate, c.mel.window, c.mel.hop, c.mel.fft, c.mel.mels}),
+            (std::vector<std::int64_t>{11025, 201, 106, 256, 40}));
+  EXPECT_EQ((std::vector{c.mel.high, c.mel.preemphasis, c.mel.dither}),
+            (std::vector{3700.5, 0.0, 1e-6}));
+}
+
+TEST_F(NemoExportTest, CharactersAreTheLabelsAndComeBack) {
+  imported({});
+  const Vocabulary characters = Vocabulary::characters({U' ', U'a', U'\'', U'\u00e9', U'z'});
+  exported(characters.to_json());
+  std::filesystem::remove_all(run());
+  ImportRequest request{.families = &test::families(), .path = out(), .out = run()};
+  const auto alone = make_null_communicator("alone", 0, 1);
+  const ImportReport report = import_nemo(*alone, request);
+  EXPECT_TRUE(report.tokenizer.empty());
+  const TrainMeta meta = TrainMeta::parse(open_checkpoint(run(), *alone).json, run());
+  EXPECT_EQ(Vocabulary::from_json(meta.vocabulary, "it").hash(), characters.hash());
+}
+
+TEST_F(NemoExportTest, WhatNemoLacksIsRefusedByItsKey) {
+  imported({});
+  const auto refused = [&](const std::string& vocabulary, const char* words) {
+    std::string said = "accepted";
+    try {
+      exported(vocabulary);
+    } catch (const DeckError& error) {
+      said = error.what();
+    }
+    EXPECT_SAYS(said, words);
+    EXPECT_FALSE(std::filesystem::exists(out()));
+  };
+  const FastConformerConfig whole = config_;
+  config_.norm_eps = 1e-6;
+  refused("", "model.norm_eps = 1e-06");
+  config_ = whole, config_.ffn_width = 24;
+  refused("", "model.ffn_width = 24");
+  config_ = whole, config_.vocab_size = 256;
+  refused(Vocabulary::bytes().to_json(), "data.labels of the kind 'byte'");
 }
 
 }  // namespace
