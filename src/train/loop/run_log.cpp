@@ -75,9 +75,10 @@ void Evaluation::measure(Progress& progress, const std::function<void()>& betwee
   slowest_ = std::max(slowest_, seconds);
 }
 
-void Evaluation::sample(std::int64_t step) {
+void Evaluation::sample(std::int64_t step, const std::function<void()>& between) {
   const double start = now_seconds();
   ProgressLine line(log_, "sample", kFirstProgress);
+  line.listen(between);
   std::string text = data_.sample(instance_, &line);
   if (text.empty()) text = examples_;
   seconds_ += now_seconds() - start;
