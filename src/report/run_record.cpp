@@ -220,8 +220,9 @@ const char* name_of(EventKind kind) {
 }
 
 const char* name_of(Fate fate) {
-  constexpr const char* kNames[] = {"state unknown", "finished",          "stopped",  "failed",
-                                    "running",       "no end in its log", "imported", "not saved"};
+  constexpr const char* kNames[] = {"state unknown", "finished",  "stopped",
+                                    "failed",        "running",   "no end in its log",
+                                    "imported",      "not saved", "averaged"};
   return kNames[static_cast<int>(fate)];
 }
 
@@ -507,11 +508,23 @@ std::string continuation_of(const ReportedRun& run) {
 }
 
 /// Reads metrics and log, and judges the state of the run by them.
+/// True if this checkpoint was made by `choir average`, according to its manifest.
+bool is_average(const fs::path& checkpoints, std::int64_t step) {
+  if (step < 0) return false;
+  constexpr std::size_t kMostMib = 64;
+  const fs::path manifest = checkpoints / step_name(step) / "manifest.json";
+  const json read = document_of(record_text(manifest, kMostMib).text);
+  return read.is_object() && read.contains("manifest") && read["manifest"].is_object() &&
+         word(read["manifest"].value("layout", json())).starts_with("average of ");
+}
+
 void read_course(const fs::path& folder, ReportedRun& run) {
   const auto has = [&](const char* name) { return fs::exists(folder / name); };
   if (!has("metrics.jsonl") && !has("log.txt") && has("checkpoints")) {
-    run.fate = Fate::imported;
-    run.state = "It was imported or averaged, and has not trained.";
+    const bool averaged = is_average(folder / "checkpoints", run.saved);
+    run.fate = averaged ? Fate::averaged : Fate::imported;
+    run.state = averaged ? "It is an average of checkpoints, and has not trained."
+                         : "It was imported, and has not trained.";
     return;
   }
   read_metrics((folder / "metrics.jsonl").string(), run);

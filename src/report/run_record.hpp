@@ -72,11 +72,25 @@ struct JobStart {
 };
 
 /// The state of a run. `silent`: its log has no end, and nothing shows that it is running.
-/// `imported`: it came from another program or is an average of checkpoints, and has not trained.
-/// `unsaved`: it ended, but its last save failed.
-enum class Fate { unknown, finished, stopped, failed, running, silent, imported, unsaved };
+/// `imported`, `averaged`: it came from another program, or is an average of checkpoints, and has
+/// not trained. `unsaved`: it ended, but its last save failed.
+enum class Fate {
+  unknown,
+  finished,
+  stopped,
+  failed,
+  running,
+  silent,
+  imported,
+  unsaved,
+  averaged
+};
 const char* name_of(Fate fate);
 
+/// True for a run that holds a model and has no step of its own.
+constexpr bool untrained(Fate fate) {
+  return fate == Fate::imported || fate == Fate::averaged;
+}
 struct SampleText {
   std::int64_t step = 0;
   std::string text;

@@ -273,7 +273,7 @@ void write_start(const RunDirectory& directory, const Deck& deck, const Checkpoi
   if (deck.checkpoint.resume != "auto" && checkpointer.newest_step() > step)
     log.warn("checkpoint.resume is \"{}\": the later checkpoints of this run were moved to {}",
              deck.checkpoint.resume, directory.set_aside());
-  directory.write_deck(resolved_json(deck));
+  directory.write_deck(resolved_json(deck), deck.source);
   directory.write_start(start.everything());
 }
 
