@@ -288,6 +288,7 @@ RunStart start_of(const json& record) {
   start.device = record.value("device", "");
   start.parameters = record.value("parameters", 0.0);
   start.resident_before = record.value("resident_before", 0.0);
+  start.mfu_peak = record.value("mfu_peak", "");
   const json layout = record.value("layout", json::object());
   start.order = layout.value("order", "tp-cp-dp-pp");
   start.tp = small_integer(layout, "tp", 1);

@@ -58,6 +58,7 @@ struct RunStart {
   std::string time, device, order;
   int tp = 1, cp = 1, dp = 1, pp = 1;
   double parameters = 0, resident_before = 0;
+  std::string mfu_peak;  ///< "12.3 TFLOP/s: ...", of which mfu is a percentage; "" if not known
   std::vector<RankPlace> ranks;
   std::vector<PlannedMemory> memory;  ///< of rank 0
   std::vector<PhaseOfStep> work;      ///< of a step of rank 0

@@ -20,6 +20,8 @@ check "... the loss is that of the summary" has $page \
 check "... needs nothing from elsewhere" eval "! grep -qE 'https?:|src=|@import|url\\(' $page"
 check "... has one script, which shows the values under the pointer" eval '[ "$(grep -o "<script" $page | wc -l)" = 1 ] && grep -q "svg.dataset.values" $page'
 check "... and the values" matches $page 'data-values="\{&quot;at&quot;'
+check "... the peak that the MFU refers to" matches $page "100 % is [0-9.e-]+ TFLOP/s: a f32 product of [0-9]+\^3, measured at this start"
+check "... which the start shows, too" matches a/log.txt "^  mfu        percent of [0-9.e-]+ TFLOP/s: "
 check "... no keys of other families" lacks $page model.subsampling
 check "... says no note" eval "! grep -q 'class=warn' $page"
 check "both starts are in the metrics" test "$(grep -c '"event":"start"' a/metrics.jsonl)" = 2

@@ -192,8 +192,8 @@ std::int64_t product_for(const Device& device) {
 }
 
 /// Measures the FLOP/s of all ranks at once, as in training, for the MFU, and adds the legend of
-/// the log lines. Collective.
-void find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_log) {
+/// the log lines. Returns the peak and its source. Collective.
+std::string find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_log) {
   Communicator& world = engine.mesh().world();
   const DType compute = engine.options().precision.compute;
   const cuda::Card* card = cuda::card_of(device);
@@ -210,10 +210,14 @@ void find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_l
   const double peak = published ? of_all(card->peak_bf16_flops) : measure();
   run_log.set_peak(peak, published ? std::function<double()>() : measure);
   const std::string source =
-      published ? fmt::format("the dense rate of {} by its clock", card->name)
-                : fmt::format("a {} product of {}^3, just now", name_of(compute), extent);
-  start.add(metrics_legend(
-      fmt::format("peak {:.3f} TFLOP/s: {}, on all {} ranks", peak / 1e12, source, world.size())));
+      published
+          ? fmt::format("the dense rate of {} by its clock", card->name)
+          : fmt::format("a {} product of {}^3, measured at this start", name_of(compute), extent);
+  const std::string text = fmt::format("{:.3g} TFLOP/s: {}{}", peak / 1e12, source,
+                                       world.size() == 1 ? "" : ", on all ranks together");
+  start.show("mfu", "percent of " + text);
+  start.add(metrics_legend("peak " + text));
+  return text;
 }
 
 /// Loads the weights of a checkpoint or of other runs, or initialises them. A run that begins with
@@ -345,7 +349,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                              .record = [&](const std::string& json) { run_log.record(json); },
                              .enter = [&](std::string_view phase) { observers.watch.save(phase); },
                              .directory = &directory});
-  find_peak(engine, device, start, run_log);
+  const std::string peak = find_peak(engine, device, start, run_log);
 
   observers.watch.start("resume");
   start.add(restore(from, checkpointer, engine, deck, progress, batch, data->vocabulary_json(),
@@ -372,6 +376,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                                           .resident_before = resident_before,
                                           .dist_info = ranks},
                                          mesh, plan);
+                                          .mfu_peak = peak,
   if (mesh.rank() == 0) run_log.record(first);
   data->start_training(engine.instance().storage().sharding(), batch.accum,
                        {.step = progress.step,
