@@ -167,6 +167,9 @@ run 0 train --check "$debug" "${small[@]}" run.dir=base
 expect "a check of a run to continue" 0 "continues from base/checkpoints/step_00000020" "deck OK"
 run 2 train --check "$debug" "${small[@]}" run.dir=checked train.grad_accum=6
 expect "a check of a batch for 2 ranks, on 2 ranks" 0 "deck OK"
+run 2 train --check "$debug" "${small[@]}" run.dir=checked a.b=1 c.d=2
+expect "two wrong keys of such a check" 2 "unknown key 'a.b'" "unknown key 'c.d'"
+check "... are not the fault of one rank" lacks out "[rank 0/"
 run 0 train --check "$debug" 'data.train=["not_there.txt"]' run.dir=checked
 expect "a check without data" 3 "not_there.txt"
 run 0 train --check "$debug" "${small[@]}" run.dir=checked checkpoint.init_from=not_there
