@@ -237,6 +237,8 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
     const bool from_base =
         !deck.checkpoint.init_map().empty() || !deck.checkpoint.init_run().empty();
     engine.instance().initialise(engine.options().seed, !from_base);
+    const std::string random = warn_of_random_base(engine.instance(), deck);
+    if (!random.empty() && engine.mesh().rank() == 0) log.warn("{}", random);
     if (!deck.checkpoint.init_map().empty()) {
       const PartsStart start = begin_with_parts(engine.instance(), deck, vocabulary);
       report = start.report;
@@ -374,9 +376,9 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                                           .device = device.description(),
                                           .parameters = engine.instance().parameters().count(),
                                           .resident_before = resident_before,
+                                          .mfu_peak = peak,
                                           .dist_info = ranks},
                                          mesh, plan);
-                                          .mfu_peak = peak,
   if (mesh.rank() == 0) run_log.record(first);
   data->start_training(engine.instance().storage().sharding(), batch.accum,
                        {.step = progress.step,
