@@ -285,6 +285,11 @@ expect "blanks around =" 2 "blanks around the = of train.max_steps: write train.
 check "... are one error" lacks out "is not of the form"
 run 0 train debug.json train.max_steps= 100
 expect "... behind it" 2 "blanks behind the = of train.max_steps: write train.max_steps=100 without blanks"
+run 0 train debug.json train.max_steps 100
+expect "... instead of it" 2 "there is no = behind train.max_steps: write train.max_steps=100"
+check "... are one error, too" lacks out "is not of the form"
+run 0 train -n 2 debug.json
+expect "ranks as an option of the program" 2 "-n of mpiexec: the launcher sets the ranks: jobs/launch -n RANKS build/choir"
 run 0 train debug.json run.dir=quotes 'data.train=[text.txt]'
 expect "a list whose quotes the shell took" 3 "'data.train=[\"text.txt\"]'; or without brackets: data.train=text.txt"
 OMP_NUM_THREADS=$(($(launch_cores) + 1)) run 0 train debug.json 'data.train=["text.txt"]' run.dir=crowded train.max_steps=1 checkpoint.interval=0
