@@ -508,7 +508,6 @@ std::string continuation_of(const ReportedRun& run) {
                      numbers ? "; lower optimizer.learning_rate first." : ".");
 }
 
-/// Reads metrics and log, and judges the state of the run by them.
 /// True if this checkpoint was made by `choir average`, according to its manifest.
 bool is_average(const fs::path& checkpoints, std::int64_t step) {
   if (step < 0) return false;
@@ -519,6 +518,7 @@ bool is_average(const fs::path& checkpoints, std::int64_t step) {
          word(read["manifest"].value("layout", json())).starts_with("average of ");
 }
 
+/// Reads metrics and log, and judges the state of the run by them.
 void read_course(const fs::path& folder, ReportedRun& run) {
   const auto has = [&](const char* name) { return fs::exists(folder / name); };
   if (!has("metrics.jsonl") && !has("log.txt") && has("checkpoints")) {
@@ -532,7 +532,8 @@ void read_course(const fs::path& folder, ReportedRun& run) {
   const std::string log = (folder / "log.txt").string();
   if (!read_log(log, run)) run.notes.emplace_back("log.txt is missing");
   if (run.fate == Fate::silent) judge_open_end(log, timestamp(), run);
-  if (run.fate == Fate::failed) run.state += continuation_of(run);
+  const bool named = run.state.find("the same command continues") != std::string::npos;
+  if (run.fate == Fate::failed && !named) run.state += continuation_of(run);
 }
 
 }  // namespace

@@ -87,11 +87,11 @@ enum class Fate {
   averaged
 };
 const char* name_of(Fate fate);
-
 /// True for a run that holds a model and has no step of its own.
 constexpr bool untrained(Fate fate) {
   return fate == Fate::imported || fate == Fate::averaged;
 }
+
 struct SampleText {
   std::int64_t step = 0;
   std::string text;

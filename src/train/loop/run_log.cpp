@@ -398,8 +398,8 @@ std::string RunLog::summary(const Progress& progress, Engine& engine, std::size_
       shares(all_steps_), format_duration(wall), 100 * start / wall, 100 * stepping / wall,
       100 * evaluation.seconds() / wall, 100 * checkpointer.seconds() / wall, 100 * between / wall);
   text += fmt::format(
-      "  memory           arena peak {} of {} planned (activations and work space), "
-      "{} resident in the whole process\n"
+      "  memory           activations: peak {} of {} planned (with work space); the whole process: "
+      "{} resident\n"
       "  run directory    {}\n"
       "  checkpoint       {}{}",
       mib(engine.instance().arena().peak()), mib(planned_arena),
