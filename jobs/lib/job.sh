@@ -52,9 +52,13 @@ job_read_deck() {
   if [ ! -f "$CHOIR" ] || [ ! -x "$CHOIR" ]; then
     job_fail 2 "$CHOIR is no program. Submit from the root of choir, after make; or set CHOIR"
   fi
-  local code=0
-  # Outside a job this machine is not a node of it, and its memory is not that of the ranks.
-  checked=$(check_deck "$CHOIR" --ranks "$ranks" --ranks-per-node "$per_node" ${place_header:+--elsewhere}) || code=$?
+  local code=0 where=()
+  # Outside a job this machine is not a node of it, and its memory is not that of the ranks; that of a card is known.
+  if [ -n "${place_header:-}" ]; then
+    where=(--elsewhere)
+    [ -z "${GPU_CARD-${site_card:-}}" ] || where=(--gpus "${GPU_CARD-$site_card}")
+  fi
+  checked=$(check_deck "$CHOIR" --ranks "$ranks" --ranks-per-node "$per_node" ${where[@]+"${where[@]}"}) || code=$?
   [ "$code" -eq 0 ] || job_fail "$code" "the deck or what it names is refused: nothing is started"
   run_dir=$(job_says run.dir)
 }

@@ -102,6 +102,27 @@ launchers_told() {
   while [ -n "$notices" ] && [ $((tries--)) -gt 0 ] && kill -0 "$notices" 2>/dev/null; do sleep 0.05; done
 }
 
+# Open MPI's mpiexec drops output that it cannot write, and says nothing. Where standard output is a file (or a device
+# that is no terminal) and the output is the result of the command, not the log of a training, a copier writes it in
+# place of mpiexec, and launchers_copied returns 6 if it could not.
+copier=""
+launchers_copy() {  # launchers_copy PROGRAM ARGUMENT...
+  case " $* " in *" --describe "* | *" --schema "* | *" --check "*) ;; *" train "*) return ;; esac
+  if [ -t 1 ] || [ -p /dev/stdout ]; then return; fi
+  exec > >(trap '' INT TERM HUP; cat 2>/dev/null || { cat >/dev/null; exit 6; })
+  copier=$!
+}
+launchers_copied() {
+  local tries=40 code=0
+  [ -n "$copier" ] || return 0
+  exec >/dev/null  # the copier then sees the end, unless a process outlives the launcher
+  while [ $((tries--)) -gt 0 ] && kill -0 "$copier" 2>/dev/null; do sleep 0.05; done
+  kill -0 "$copier" 2>/dev/null || wait "$copier" || code=$?
+  [ "$code" != 6 ] || printf '%s\n' "launch: standard output could not be written" \
+    "  -> is its disk full, or over a limit? the output is not complete: send it elsewhere" >&2
+  return "$code"
+}
+
 # Runs Open MPI's mpiexec to its end, and returns its exit code, or 75 if a training was saved before its last step.
 # mpiexec answers SIGINT and SIGTERM by killing all ranks after a second, and at once if a second signal comes; Ctrl-C
 # would reach it beside the signal that this script passes on, and `timeout` sends two. A training therefore makes a mark
@@ -122,6 +143,7 @@ launchers_run() {  # launchers_run MPIEXEC ARGUMENT...
   apart=()
   case " $* " in *" train "*) exec </dev/null ;; esac
   [ -t 0 ] || launchers_apart
+  launchers_copy "$@"
   launchers_start "$@"
   while :; do
     code=0
@@ -131,6 +153,7 @@ launchers_run() {  # launchers_run MPIEXEC ARGUMENT...
   wait "$launcher" 2>/dev/null || again=$?  # a signal may have interrupted the wait that would have reported it
   [ "$again" = 127 ] || code=$again
   launchers_told
+  launchers_copied || [ "$code" != 0 ] || code=6
   [ "$code" = 0 ] || [ ! -e "$CHOIR_SAVED_FILE" ] || code=75
   return "$code"
 }

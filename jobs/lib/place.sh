@@ -9,6 +9,9 @@
 #   threads   of each rank: $OMP_NUM_THREADS, else an equal share of the cores
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
+# Sites load modules. A dry run may be on a machine without them.
+command -v module >/dev/null 2>&1 || module() { echo "launch: this machine has no modules: 'module $*' is left out" >&2; }
+
 place_batch() {
   if [ -n "${SLURM_JOB_ID:-}" ]; then echo slurm
   elif [ -n "${PBS_NODEFILE:-}" ]; then echo pbs

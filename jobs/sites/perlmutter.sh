@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # Perlmutter (NERSC), GPU nodes: one EPYC (64 cores, 128 threads), 4 A100, 4 Slingshot cards; SLURM, Cray MPICH.
 site_gpus=4
+site_card=A100-40GB  # of most nodes; those of --constraint=gpu&hbm80g have A100-80GB
 site_cores=64
 site_gpu_order="3 2 1 0"  # as on Polaris: GPU 0 is at the last NUMA node
 

@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # Polaris (ALCF): nodes of one EPYC (32 cores, 4 NUMA nodes), 4 A100, 2 Slingshot cards; PBS, Cray MPICH under PALS.
 site_gpus=4
+site_card=A100-40GB
 site_cores=32
 # GPU 0 is at NUMA node 3 (cores 24-31), GPU 3 at node 0.
 site_gpu_order="3 2 1 0"

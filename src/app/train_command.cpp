@@ -18,6 +18,7 @@
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/lab/plan/target.hpp"
 #include "src/report/run_list.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/run/stop_request.hpp"
@@ -109,11 +110,24 @@ void print_keys(const FamilyTable& table, const Arguments& words) {
   if (!unknown.empty()) throw DeckError(unknown, hint);
 }
 
-/// The ranks of a run that is not started here: --ranks and --ranks-per-node.
+/// The ranks of a run that is not started here: --ranks, --ranks-per-node, --gpus ...
 struct RequestedRanks {
   std::optional<int> all, on_node;
   bool elsewhere = false;
+  std::string card;  ///< "": the device of this machine
 };
+
+/// The card of --gpus. Throws DeckError for an unknown one, and if the deck does not use it.
+CheckedRanks::Card card_of(const std::string& name, const Deck& deck) {
+  const PlanTarget target = find_target(name, deck, "--gpus");
+  if (target.kind != DeviceKind::cuda || deck.device == RequestedDevice::cpu)
+    throw DeckError(fmt::format("--gpus {}: this deck computes on the processor", name),
+                    "leave out --gpus (in a job file, set GPU_CARD to nothing), or change device");
+  if (!target.note.empty())
+    throw DeckError(fmt::format("--gpus {}: {}", name, target.note),
+                    "`choir plan` with the same --gpus plans the memory of the run");
+  return {target.name, target.memory, target.multiprocessors, target.compute_major};
+}
 
 /// The ranks of the command line, or those that were started, if several were: one process says
 /// nothing about the run.
@@ -134,14 +148,12 @@ CheckedRanks ranks_to_check(const MpiSession& session, const RequestedRanks& req
   return ranks;
 }
 
-/// Prints what a job must know before it starts the ranks: the run directory and the time limit;
-/// also checks everything that a start checks before it trains. If several processes were started,
-/// only the first checks, for that number of ranks unless the command line names another one.
-int check_deck(MpiSession& session, const FamilyTable& families, const std::string& path,
-               const Arguments& overrides, const RequestedRanks& requested) {
-  const CheckedRanks ranks = ranks_to_check(session, requested);
-  if (session.rank() != 0) return static_cast<int>(ExitCode::done);
+/// The check by one process, for these ranks: of the run directory, the time limit, and everything
+/// that a start checks before it trains. Prints what a job must know before it starts them.
+int check_alone(const FamilyTable& families, const std::string& path, const Arguments& overrides,
+                const RequestedRanks& requested, CheckedRanks ranks) {
   const Deck deck = read_deck(families, path, overrides);
+  if (!requested.card.empty()) ranks.card = card_of(requested.card, deck);
   Logger log;
   log.to_stderr();
   const auto self = make_mpi_communicator(MPI_COMM_SELF, "check");
@@ -154,6 +166,20 @@ int check_deck(MpiSession& session, const FamilyTable& families, const std::stri
       printable_name(path), printable_name(deck.run.dir), deck.run.seed, deck.run.walltime,
       deck.run.walltime_margin, printable(facts));
   return static_cast<int>(ExitCode::done);
+}
+
+/// If several processes were started, only the first checks, for that number of ranks unless the
+/// command line names another one.
+int check_deck(MpiSession& session, const FamilyTable& families, const std::string& path,
+               const Arguments& overrides, const RequestedRanks& requested) {
+  const CheckedRanks ranks = ranks_to_check(session, requested);
+  if (session.rank() != 0) return static_cast<int>(ExitCode::done);
+  try {
+    return check_alone(families, path, overrides, requested, ranks);
+  } catch (Error& error) {
+    error.set_agreed_ranks(session.size());  // the other ranks check nothing
+    throw;
+  }
 }
 
 }  // namespace
@@ -191,10 +217,16 @@ int train_command(const Invocation& call) {
                "checked on a login node; their memory is told, but not compared with that of this "
                "machine")
       .needs(all);
+  app.add_option(
+      "--gpus", requested.card,
+      "with --check: compare the memory with that of this card (A100-80GB ...; the names are those "
+      "of choir plan), which need not be in this machine");
   if (const auto code = parse(app, call)) return *code;
-  if (requested.all && !only_check)
-    return without_mpi([]() -> int {
-      throw DeckError("--ranks belongs to --check: a run has the ranks that its launcher starts",
+  if ((requested.all || !requested.card.empty()) && !only_check)
+    return without_mpi([&]() -> int {
+      throw DeckError(fmt::format("{} belongs to --check: a run has the ranks that its launcher "
+                                  "starts, and the cards of their nodes",
+                                  requested.all ? "--ranks" : "--gpus"),
                       "jobs/launch -n N build/choir train DECK, or add --check");
     });
   if (describe || schema)

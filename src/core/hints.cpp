@@ -361,6 +361,8 @@ constexpr std::array kOptionNames = std::to_array<OptionName>({
     {"compile", "nanoGPT", "not needed, nothing is compiled at run time"},
     {"ranks", "choir plan", "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."},
     {"np", "mpiexec", "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."},
+    {"n", "mpiexec", "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."},
+    {"ntasks", "srun", "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."},
     {"nproc_per_node", "torchrun",
      "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."},
 });

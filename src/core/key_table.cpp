@@ -329,8 +329,8 @@ class KeySet::Reader {
     }
   }
 
-  /// "key = value" arrives as three words, "key= value" as two, of which some have no meaning of
-  /// their own. Complains once about all of them.
+  /// "key = value" arrives as three words, "key= value" and "key value" as two, of which some have
+  /// no meaning of their own. Complains once about all of them.
   bool complain_about_blanks(const std::string& text) {
     const auto at = std::ranges::find(words_, text);
     const auto index = static_cast<std::size_t>(at - words_.begin());
@@ -341,9 +341,11 @@ class KeySet::Reader {
       skipped_.insert(skipped_.end(), words_.begin() + static_cast<std::ptrdiff_t>(index),
                       words_.begin() + static_cast<std::ptrdiff_t>(next + 1));
       if (value.starts_with('=')) value.erase(0, 1);
-      complain(
-          key, kCommandLine,
-          fmt::format("blanks {} the = of {}: write {}={} without blanks", place, key, key, value));
+      complain(key, kCommandLine,
+               place == nullptr
+                   ? fmt::format("there is no = behind {}: write {}={}", key, key, value)
+                   : fmt::format("blanks {} the = of {}: write {}={} without blanks", place, key,
+                                 key, value));
       return true;
     };
     if (std::ranges::find(skipped_, text) != skipped_.end()) return true;
@@ -357,7 +359,8 @@ class KeySet::Reader {
       return complain_with(key, index + 2, "around");
     if (!ends && next.size() > 1 && next.starts_with('='))
       return complain_with(key, index + 1, "before");
-    return false;
+    const bool value = !next.empty() && next.find('=') == std::string::npos && !is_key(next);
+    return !ends && value && complain_with(key, index + 1, nullptr);
   }
 
   void override_one(const std::string& text, std::vector<std::string>& seen) {

@@ -262,13 +262,12 @@ std::string tiles(const ReportedRun& run) {
     tile("ranks", std::to_string(run.start.ranks.size()),
          fmt::format("on {} node{}", nodes, nodes == 1 ? "" : "s"));
   }
-  if (run.saved >= 0 && run.fate != Fate::imported)
-    tile("newest checkpoint", format_count(run.saved));
+  if (run.saved >= 0 && !untrained(run.fate)) tile("newest checkpoint", format_count(run.saved));
   return out + "</dl>";
 }
 
 std::string badge(const ReportedRun& run) {
-  constexpr std::array<int, 8> kColour{7, 2, 4, 1, 0, 1, 7, 1};
+  constexpr std::array<int, 9> kColour{7, 2, 4, 1, 0, 1, 7, 1, 7};
   return fmt::format("<span class=badge><i class=f{}></i>{}</span>",
                      kColour[static_cast<std::size_t>(run.fate)], name_of(run.fate));
 }
@@ -277,7 +276,7 @@ std::string badge(const ReportedRun& run) {
 std::string warnings(const ReportedRun& run) {
   std::string out;
   if (!run.state.empty())
-    out += fmt::format("<p class={}>{}</p>", run.fate == Fate::imported ? "note" : "warn",
+    out += fmt::format("<p class={}>{}</p>", untrained(run.fate) ? "note" : "warn",
                        escape_html(run.state));
   for (const std::string& note : run.notes) out += "<p class=warn>" + escape_html(note) + "</p>";
   return out;

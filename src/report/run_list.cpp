@@ -108,8 +108,8 @@ std::vector<std::string> run_folders(const std::string& folder) {
 
 std::vector<std::string> run_states() {
   std::vector<std::string> states;
-  for (const Fate fate : {Fate::imported, Fate::unknown, Fate::finished, Fate::stopped,
-                          Fate::unsaved, Fate::failed, Fate::running, Fate::silent})
+  for (const Fate fate : {Fate::imported, Fate::averaged, Fate::unknown, Fate::finished,
+                          Fate::stopped, Fate::unsaved, Fate::failed, Fate::running, Fate::silent})
     states.emplace_back(name_of(fate));
   return states;
 }

@@ -20,7 +20,7 @@ std::vector<std::string> run_folders(const std::string& folder);
 /// A line of the list.
 struct ListedRun {
   std::string path;
-  std::string state;  ///< name_of(Fate), or "imported" for a model of another program
+  std::string state;  ///< name_of(Fate)
   std::string began;  ///< local time of the last start; "" if unknown
   std::string model;  ///< model.type
   std::string deck;   ///< the deck file that was given; "" if unknown

@@ -220,8 +220,9 @@ const char* name_of(EventKind kind) {
 }
 
 const char* name_of(Fate fate) {
-  constexpr const char* kNames[] = {"state unknown", "finished",          "stopped",  "failed",
-                                    "running",       "no end in its log", "imported", "not saved"};
+  constexpr const char* kNames[] = {"state unknown", "finished",  "stopped",
+                                    "failed",        "running",   "no end in its log",
+                                    "imported",      "not saved", "averaged"};
   return kNames[static_cast<int>(fate)];
 }
 
@@ -287,6 +288,7 @@ RunStart start_of(const json& record) {
   start.device = record.value("device", "");
   start.parameters = record.value("parameters", 0.0);
   start.resident_before = record.value("resident_before", 0.0);
+  start.mfu_peak = record.value("mfu_peak", "");
   const json layout = record.value("layout", json::object());
   start.order = layout.value("order", "tp-cp-dp-pp");
   start.tp = small_integer(layout, "tp", 1);
@@ -506,19 +508,32 @@ std::string continuation_of(const ReportedRun& run) {
                      numbers ? "; lower optimizer.learning_rate first." : ".");
 }
 
+/// True if this checkpoint was made by `choir average`, according to its manifest.
+bool is_average(const fs::path& checkpoints, std::int64_t step) {
+  if (step < 0) return false;
+  constexpr std::size_t kMostMib = 64;
+  const fs::path manifest = checkpoints / step_name(step) / "manifest.json";
+  const json read = document_of(record_text(manifest, kMostMib).text);
+  return read.is_object() && read.contains("manifest") && read["manifest"].is_object() &&
+         word(read["manifest"].value("layout", json())).starts_with("average of ");
+}
+
 /// Reads metrics and log, and judges the state of the run by them.
 void read_course(const fs::path& folder, ReportedRun& run) {
   const auto has = [&](const char* name) { return fs::exists(folder / name); };
   if (!has("metrics.jsonl") && !has("log.txt") && has("checkpoints")) {
-    run.fate = Fate::imported;
-    run.state = "It was imported or averaged, and has not trained.";
+    const bool averaged = is_average(folder / "checkpoints", run.saved);
+    run.fate = averaged ? Fate::averaged : Fate::imported;
+    run.state = averaged ? "It is an average of checkpoints, and has not trained."
+                         : "It was imported, and has not trained.";
     return;
   }
   read_metrics((folder / "metrics.jsonl").string(), run);
   const std::string log = (folder / "log.txt").string();
   if (!read_log(log, run)) run.notes.emplace_back("log.txt is missing");
   if (run.fate == Fate::silent) judge_open_end(log, timestamp(), run);
-  if (run.fate == Fate::failed) run.state += continuation_of(run);
+  const bool named = run.state.find("the same command continues") != std::string::npos;
+  if (run.fate == Fate::failed && !named) run.state += continuation_of(run);
 }
 
 }  // namespace

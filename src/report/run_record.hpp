@@ -58,6 +58,7 @@ struct RunStart {
   std::string time, device, order;
   int tp = 1, cp = 1, dp = 1, pp = 1;
   double parameters = 0, resident_before = 0;
+  std::string mfu_peak;  ///< "12.3 TFLOP/s: ...", of which mfu is a percentage; "" if not known
   std::vector<RankPlace> ranks;
   std::vector<PlannedMemory> memory;  ///< of rank 0
   std::vector<PhaseOfStep> work;      ///< of a step of rank 0
@@ -72,10 +73,24 @@ struct JobStart {
 };
 
 /// The state of a run. `silent`: its log has no end, and nothing shows that it is running.
-/// `imported`: it came from another program or is an average of checkpoints, and has not trained.
-/// `unsaved`: it ended, but its last save failed.
-enum class Fate { unknown, finished, stopped, failed, running, silent, imported, unsaved };
+/// `imported`, `averaged`: it came from another program, or is an average of checkpoints, and has
+/// not trained. `unsaved`: it ended, but its last save failed.
+enum class Fate {
+  unknown,
+  finished,
+  stopped,
+  failed,
+  running,
+  silent,
+  imported,
+  unsaved,
+  averaged
+};
 const char* name_of(Fate fate);
+/// True for a run that holds a model and has no step of its own.
+constexpr bool untrained(Fate fate) {
+  return fate == Fate::imported || fate == Fate::averaged;
+}
 
 struct SampleText {
   std::int64_t step = 0;

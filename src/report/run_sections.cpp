@@ -75,6 +75,14 @@ Chart chart_of(const Subject& subject, const std::vector<ReportedRun>& runs) {
   return chart;
 }
 
+/// Names the peaks of which the MFU is a percentage.
+void add_peaks(Chart& chart, const std::vector<ReportedRun>& runs) {
+  for (const ReportedRun& run : runs)
+    if (!run.start.mfu_peak.empty())
+      chart.note += fmt::format("{}{}100 % is {}.", chart.note.empty() ? "" : " ",
+                                runs.size() > 1 ? run.name + ": " : "", run.start.mfu_peak);
+}
+
 struct ValidationSubject {
   const char *key, *title, *unit;
   double factor = 1;
@@ -201,7 +209,7 @@ std::string curves_section(const std::vector<ReportedRun>& runs) {
                 false, true, Chart::Shown::median},
         Subject{"rtfx", "Throughput", "seconds of audio per second, all ranks", true, false, true,
                 Chart::Shown::median},
-        Subject{"mfu", "Model FLOPs utilisation", "% of the peak in the log", true, false, true,
+        Subject{"mfu", "Model FLOPs utilisation", "% of the peak", true, false, true,
                 Chart::Shown::median},
         Subject{"energy_j", "Energy", "joules per step, all devices", true, false, true,
                 Chart::Shown::median},
@@ -210,7 +218,9 @@ std::string curves_section(const std::vector<ReportedRun>& runs) {
                 false, true, Chart::Shown::median},
         Subject{"loss_scale", "Loss scale", "", false, true}}) {
     if (speech && std::string(subject.key) == "tps") continue;
-    body += to_html(chart_of(subject, runs));
+    Chart chart = chart_of(subject, runs);
+    if (std::string(subject.key) == "mfu") add_peaks(chart, runs);
+    body += to_html(chart);
   }
   return body.empty() ? "" : section("Curves", "<div class=grid>" + body + "</div>");
 }

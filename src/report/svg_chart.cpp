@@ -59,7 +59,7 @@ std::string number_text(double value) {
   const double size = std::abs(value);
   if (size >= 1e15) return fmt::format("{:.3g}", value);
   if (size >= 1e9) return tick_text(value, value);
-  if (size >= 1e4) return format_count(clamped_integer(std::round(value)));
+  if (size >= 1e3) return format_count(clamped_integer(std::round(value)));
   return fmt::format("{:.{}g}", value, size < 1e-3 ? 2 : 4);
 }
 
@@ -116,7 +116,7 @@ class Plane {
     for (const ChartSeries& s : chart.series)
       for (std::size_t i = 0; i < s.curve.x.size(); ++i) include(s.curve.x[i], s.curve.y[i]);
     if (empty()) return;
-    if (chart.from_zero) low_ = std::min(low_, 0.0);
+    if (chart.from_zero) low_ = std::min(low_, 0.0), high_ = std::max(high_, 0.0);
     const double span = high_ - low_;
     const double least = std::max(std::abs(high_), 1e-12) * 1e-3;
     if (span < least) {

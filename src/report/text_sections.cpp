@@ -65,9 +65,11 @@ std::string event_lanes(const ReportedRun& run) {
     out += fmt::format("<path class=\"s{}\" stroke-width=2.5 d=\"{}\"/>", lane.colour, ticks);
     y += kLane;
   }
-  for (const double tick : round_ticks(0, last, 4))
+  for (const double tick : round_ticks(0, last, 4)) {
+    if (tick != std::floor(tick)) continue;  // steps are integers
     out += fmt::format("<text x={:.1f} y={:.0f} class=m>{}</text>",
-                       static_cast<double>(place(tick)) / 2, height - 6, tick_text(tick, last / 4));
+                       static_cast<double>(place(tick)) / 2, height - 6, tick_text(tick, 1));
+  }
   return out + "</svg>";
 }
 

@@ -24,6 +24,20 @@ lost "inspect --json" inspect base --json
 lost "generate" generate base --tokens 8
 lost "eval" eval base
 
+# mpiexec would drop the output and end with 0; the log of a training is not its result.
+if [ "$(launchers_mpiexec)" = openmpi ]; then
+  launched() {  # launched ARGUMENT...: on two ranks, to a full disk
+    command="jobs/launch -n 2 choir $* >/dev/full"
+    SITE=local timeout --kill-after=5 $((limit * patience)) "$root/jobs/launch" -n 2 "$choir" "$@" >/dev/full 2>out </dev/null
+    code=$?
+  }
+  launched eval base
+  expect "jobs/launch to a full disk" 6 "launch: standard output could not be written" "send it elsewhere"
+  launched train "$debug" "${small[@]}" run.dir=logged
+  expect "... does not end a training" 0
+  check "... whose log is in its file" has logged/log.txt "summary:"
+fi
+
 command="choir train nowhere.json 2>/dev/full"
 timeout --kill-after=5 $((limit * patience)) "$choir" train nowhere.json >out 2>/dev/full </dev/null
 code=$?
@@ -153,6 +167,9 @@ run 0 train --check "$debug" "${small[@]}" run.dir=base
 expect "a check of a run to continue" 0 "continues from base/checkpoints/step_00000020" "deck OK"
 run 2 train --check "$debug" "${small[@]}" run.dir=checked train.grad_accum=6
 expect "a check of a batch for 2 ranks, on 2 ranks" 0 "deck OK"
+run 2 train --check "$debug" "${small[@]}" run.dir=checked a.b=1 c.d=2
+expect "two wrong keys of such a check" 2 "unknown key 'a.b'" "unknown key 'c.d'"
+check "... are not the fault of one rank" lacks out "[rank 0/"
 run 0 train --check "$debug" 'data.train=["not_there.txt"]' run.dir=checked
 expect "a check without data" 3 "not_there.txt"
 run 0 train --check "$debug" "${small[@]}" run.dir=checked checkpoint.init_from=not_there

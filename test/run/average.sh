@@ -32,6 +32,8 @@ check "... is noticed" eval '! is_mean weighted'
 run 1 inspect mean/checkpoints/step_00000000
 expect "inspect" 0 "average of 3 checkpoints"
 check "the checkpoints are in its provenance" grep -qa "run/checkpoints/step_00000016" mean/checkpoints/step_00000000/state.h5
+run 0 runs mean
+check "the list of runs calls it averaged" matches stdout "^mean +averaged "
 run 2 eval mean
 expect "eval" 0 "val_loss="
 run 1 generate mean --tokens 3
@@ -44,6 +46,8 @@ train 2 warm checkpoint.init_from=mean train.max_steps=2
 expect "checkpoint.init_from" 0 "warm start from mean/checkpoints/step_00000000" "2 (2 now)"
 run 3 train mean/deck.json
 expect "the new run trains, in its own directory" 0 "resumed from mean/checkpoints/step_00000000" "mean/checkpoints/step_00000020"
+run 0 runs mean
+check "... whose list keeps the deck that it was made of" eval 'matches stdout "^mean +finished " && lacks stdout mean/deck.json'
 check "... and the averaged run is untouched" test "$(newest run)" = step_00000020
 
 # Weights in 16 bits, and norms with running statistics.

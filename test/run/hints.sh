@@ -261,6 +261,14 @@ run 0 "${checked[@]}" --ranks 5
 expect "... or do not divide the batch" 2 "is not a multiple of train.micro_batch_size = 2 x 5 data-parallel ranks"
 run 0 "${checked[@]}" --ranks 1048576 train.global_batch_size=0 model.n_embd=8192 model.n_head=64
 expect "... or have no memory on a node" 2 "out of memory: "
+run 0 "${checked[@]}" --ranks 2 --gpus A100-80GB
+expect "a check for a card that is not here" 0 "memory: " "for rank 0 of dp=2" "of 76.8 GiB that one A100 80 GB has for it"
+run 0 "${checked[@]}" --ranks 4 --elsewhere --gpus A100-40GB train.global_batch_size=0 model.n_embd=16384 model.n_head=128
+expect "... which is too small" 2 "out of memory: rank 0 of dp=4" "and one A100 40 GB has 38.2 GiB for it" "\`choir plan\` with the same deck"
+run 0 "${checked[@]}" --gpus A100 device=cpu
+expect "... which the deck does not use" 2 "--gpus A100: this deck computes on the processor" "leave out --gpus"
+run 0 train debug.json --gpus A100
+expect "a card without --check" 2 "--gpus belongs to --check"
 run 0 train debug.json --ranks 2
 expect "ranks without --check" 2 "--ranks belongs to --check" "jobs/launch -n N build/choir train DECK"
 run 0 bench step debug.json --ranks 5
@@ -277,6 +285,11 @@ expect "blanks around =" 2 "blanks around the = of train.max_steps: write train.
 check "... are one error" lacks out "is not of the form"
 run 0 train debug.json train.max_steps= 100
 expect "... behind it" 2 "blanks behind the = of train.max_steps: write train.max_steps=100 without blanks"
+run 0 train debug.json train.max_steps 100
+expect "... instead of it" 2 "there is no = behind train.max_steps: write train.max_steps=100"
+check "... are one error, too" lacks out "is not of the form"
+run 0 train -n 2 debug.json
+expect "ranks as an option of the program" 2 "-n of mpiexec: the launcher sets the ranks: jobs/launch -n RANKS build/choir"
 run 0 train debug.json run.dir=quotes 'data.train=[text.txt]'
 expect "a list whose quotes the shell took" 3 "'data.train=[\"text.txt\"]'; or without brackets: data.train=text.txt"
 OMP_NUM_THREADS=$(($(launch_cores) + 1)) run 0 train debug.json 'data.train=["text.txt"]' run.dir=crowded train.max_steps=1 checkpoint.interval=0

@@ -169,6 +169,12 @@ words "... of ranks that the deck does not divide" 2 "3 ranks cannot be divided 
 try env SITE=generic RANKS=16 RANKS_PER_NODE=4 bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" \
   run.dir="$work/rehearsed" model.n_layer=96 model.n_embd=12288 model.n_head=96 train.global_batch_size=32
 words "... of a model that is too large for this machine" 0 "job: memory: " "on which these ranks do not run" "nothing was started"
+try env SITE=generic RANKS=16 RANKS_PER_NODE=4 GPU_CARD=H100-80GB bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" \
+  run.dir="$work/rehearsed" model.n_layer=96 model.n_embd=12288 model.n_head=96 train.global_batch_size=32
+words "... and too large for the GPU of the job" 2 "out of memory: rank 0 of dp=16" "and one H100 80 GB has 76.8 GiB for it" "nothing is started"
+try bash jobs/perlmutter.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"
+words "... for the GPU of a site" 0 "job: memory: " "that one A100 40 GB has for it" "nothing was started"
+if ! command -v module >/dev/null; then words "... whose modules are not on this machine" 0 "launch: this machine has no modules: 'module load PrgEnv-gnu "; fi
 try env SITE=generic bash jobs/generic.pbs --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"
 words "... of PBS" 0 "BATCH_SYSTEM= pbs NUM_OF_NODES= 1 TOTAL_NUM_RANKS= 4" "mpiexec -n 4 "
 try env SITE=generic bash jobs/scaling.slurm --dry-run --weak "$debug"

@@ -69,6 +69,13 @@ check "... nothing is made of either" absent nowhere
 sed -i 's/"use_dora": false/"use_dora": true/' peft/adapter_config.json
 run 0 import base_hf --adapter peft --out nowhere
 expect "what is not supported is refused by its name" 2 "use_dora = true"
+run 2 train "${small[@]}" model.lora.rank=4 train.max_steps=1 run.dir=baseless
+expect "adapters without a base" 0 "random weights beside its adapters (model.lora), and they stay frozen" "checkpoint.init_from"
+check "... are warned of once" test "$(grep -c 'random weights beside' out)" = 1
+run 0 train --check "${small[@]}" model.lora.rank=4 run.dir=baseless_too
+expect "... also by --check" 0 "random weights beside its adapters"
+run 1 train "${small[@]}" checkpoint.init_from=base model.lora.rank=4 train.max_steps=1 run.dir=based
+check "... those of a base are not" lacks out "random weights"
 run 0 train "${small[@]}" model.lora.rank=4 'model.lora.targets=["q","dwn"]'
 expect "a target that is not" 2 'there is no target "dwn"; nearest legal: "down"'
 run 0 train "${small[@]}" model.lora.rank=4 model.tile=2

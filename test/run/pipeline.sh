@@ -14,7 +14,7 @@ shared() {  # shared NAME RANKS OVERRIDE...: equals one rank
   check "$name: the losses of one rank to 1e-12" close_losses one "$name" 1e-12
   check "$name: its evaluations to 1e-12" close_evaluations one "$name"
   check "$name: its text" diff one/samples "$name/samples"
-  check "$name: the arena is used as planned" eval "grep -F 'arena peak' out | awk '{ exit !(\$4 == \$7 && \$5 == \$8) }'"
+  check "$name: the arena is used as planned" eval "grep -F 'activations: peak' out | awk '{ exit !(\$4 == \$7 && \$5 == \$8) }'"
 }
 evaluations() { sed -nE 's/^\{"step":([0-9]+),.*"val_loss":([0-9.e+-]+).*/\1 \2/p' "$1/metrics.jsonl"; }
 close_evaluations() {

@@ -40,7 +40,7 @@ large=("$root/inputs/bench_d.json" model.n_layer=48 model.n_embd=6144 model.n_he
 run 0 plan "${large[@]}" --ranks 1024 --target h200 --json plan.json
 check "a summary has at most 25 lines" test "$(wc -l <stdout)" -le 25
 expect "... and the parts of the memory, the first layouts and the way to the rest" 0 "  memory of the fullest rank, 0, in dp=" "optimizer moments" \
-  "; in all " "more fit; --all prints 12 with reasons, and the whole plan"
+  "; in all " "  12 more fit; --all prints them with reasons, and the whole plan" "further layouts are legal and not shown"
 expect "1024 cards" 0 "layouts of 1,024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "  use: "
 check "... as JSON" has plan.json '"choices"'
 check "... in which something fits" matches plan.json '"fits": true'
@@ -108,7 +108,10 @@ run 0 "${timed[@]}" --calibration assumed --json fast.json
 expect "the time of a step" 0 "predicted step: "
 check "... with what it assumes" eval 'tr -s "\n " " " <stdout | grep -q "assumed manufacturers. figures, not measured: 70 % of 989 TFLOP/s (16 bits)"'
 run 0 "${timed[@]:0:8}" --calibration assumed
-check "... and its columns in the table of layouts" matches stdout "^   #  layout .* s/step +tokens/s$"
+check "... and its columns in the table of layouts" matches stdout "^   #  layout .* micro x accum global .* step +tokens/s$"
+rate() { sed -nE "s/$1/\1/p" stdout | head -n 1; }
+check "... the time of the run is that of the layout to type" test "$(rate '^  time +[0-9,]+ steps of ([0-9.]+ m?s):.*')" = "$(rate '^  fastest .*; ([0-9.]+ m?s) a step.*')"
+check "... and the times of another one are named" matches stdout "^  predicted step as written: $(rate '^  as written .*; ([0-9.]+ m?s) a step.*'): "
 run 0 "${timed[@]}" --calibration assumed --network 0.1 --json slow.json
 expect "... with links a tenth as fast" 0 "predicted step: "
 seconds() { sed -nE 's/.*"step_seconds": ?([0-9.e+-]+).*/\1/p' "$1" | head -n 1; }

@@ -13,7 +13,7 @@ for precision in fp32 bf16-mixed; do
     train 1 "$precision.$how" "${model[@]}" model.n_layer=6 train.precision=$precision train.recompute=$how
     expect "$precision, $how" 0 "summary:" "--- sample after 20 steps ---"
     cp out "$precision.$how.out"
-    check "$precision, $how: the arena is used as planned" eval "grep -F 'arena peak' out | awk '{ exit !(\$4 == \$7 && \$5 == \$8) }'"
+    check "$precision, $how: the arena is used as planned" eval "grep -F 'activations: peak' out | awk '{ exit !(\$4 == \$7 && \$5 == \$8) }'"
   done
   for how in selective full; do
     check "$precision, $how: the losses bit by bit" same_losses "$precision.none" "$precision.$how"

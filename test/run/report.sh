@@ -20,6 +20,8 @@ check "... the loss is that of the summary" has $page \
 check "... needs nothing from elsewhere" eval "! grep -qE 'https?:|src=|@import|url\\(' $page"
 check "... has one script, which shows the values under the pointer" eval '[ "$(grep -o "<script" $page | wc -l)" = 1 ] && grep -q "svg.dataset.values" $page'
 check "... and the values" matches $page 'data-values="\{&quot;at&quot;'
+check "... the peak that the MFU refers to" matches $page "100 % is [0-9.e-]+ TFLOP/s: a f32 product of [0-9]+\^3, measured at this start"
+check "... which the start shows, too" matches a/log.txt "^  mfu        percent of [0-9.e-]+ TFLOP/s: "
 check "... no keys of other families" lacks $page model.subsampling
 check "... says no note" eval "! grep -q 'class=warn' $page"
 check "both starts are in the metrics" test "$(grep -c '"event":"start"' a/metrics.jsonl)" = 2
@@ -120,7 +122,7 @@ check "a first start that fails leaves its reason in its log" has fresh/log.txt 
 
 # The times of the ranks are records of metrics.jsonl; the last step is the one that was done, and the newest checkpoint is named.
 train 2 times watch.ranks=5 log.interval=7 train.max_steps=20 fault.enable=true fault.stop_step=16
-expect "a run with the times of its ranks" 75 "own time of the ranks in a step"
+expect "a run with the times of its ranks" 75 "computing time of the ranks in a step"
 check "... has them as records" has times/metrics.jsonl '"compute":'
 run 0 report times
 check "... whose report says nothing of damage" lacks out damaged

@@ -68,6 +68,9 @@ expect "checkpoint.resume of nothing" 6 "no/such/checkpoint"
 # run are refused.
 train 2 straight
 expect "a complete run" 0 "already complete (20/20): raise train.max_steps"
+train 2 straight train.max_steps=10
+expect "... of which fewer steps are asked" 0 "already complete (20/10)"
+check "... has no step 21 of 10" lacks out " of 10 takes"
 cp -r straight longer
 train 2 longer train.max_steps=30 log.interval=2
 expect "a longer run" 0 "resumed from longer/checkpoints/step_00000020" "changed since that checkpoint:" \

@@ -118,6 +118,18 @@ touch asked_in_evaluation/stop_now
 end 20
 expect "a stop_now file in an evaluation of two ranks" 75 "is left unfinished" "stop file asked_in_evaluation/stop_now" "step_00000002"
 
+# A sample of a million tokens is left between two of them, also where only rank 0 of two generates.
+sampled=(train "$root/inputs/verify_gpt.json" data.format=text "data.train=[\"$work/text.txt\"]" data.tokenizer=byte model.vocab_size=256 train.global_batch_size=2
+  train.max_steps=100000 eval.interval=0 eval.sample_tokens=1000000)
+for ranks in 0 2; do
+  start $ranks "${sampled[@]}" run.dir="samples$ranks"
+  check "a long sample says how far it is ($ranks ranks)" wait_for out "sample: 0 %, "
+  touch "samples$ranks/stop_now"
+  end 15
+  expect "a request to stop in a sample ($ranks ranks)" 75 "the sample after step 0 is left unfinished" "stop file" \
+    "checkpoint samples$ranks/checkpoints/step_00000001"
+done
+
 # Ctrl-C reaches a whole process group, and timeout signals a process and its group: jobs/launch passes on one request,
 # which waits for the save although the step takes longer than Open MPI's mpiexec waits.
 if [ "$(launchers_mpiexec)" = openmpi ]; then

@@ -12,7 +12,7 @@ shared() {  # shared NAME RANKS OVERRIDE...: equals one rank
   expect "$name" 0 "summary:" "tp: " "--- sample after 20 steps ---"
   check "$name: the losses of one rank to 1e-12" close_losses one "$name" 1e-12
   check "$name: its text" cmp one/samples/step_00000020.txt "$name/samples/step_00000020.txt"
-  check "$name: the arena is used as planned" eval "grep -F 'arena peak' out | awk '{ exit !(\$4 == \$7 && \$5 == \$8) }'"
+  check "$name: the arena is used as planned" eval "grep -F 'activations: peak' out | awk '{ exit !(\$4 == \$7 && \$5 == \$8) }'"
 }
 shared two 2 parallel.tensor=2
 expect "... says so" 0 "tp=2" "over 2 ranks"

@@ -24,7 +24,7 @@ expect "data that announce a target too many are refused by all ranks" 4 "step 1
 train 2 seen train.profile=3:5
 expect "what is printed" 0 "ranks 2 on 1 node" "  model      gpt: 2 layers" "  data       train " "  layout     dp=2" \
   "  transport  dp by node" "  memory     " "  run        seen (log.txt" "seen/start.txt" "  training   steps 1 to 20 in fp32" \
-  "--- sample after 0 steps ---" "step=1 loss=" "val_loss=" "--- sample after 20 steps ---" "summary:" "arena peak" \
+  "--- sample after 0 steps ---" "step=1 loss=" "val_loss=" "--- sample after 20 steps ---" "summary:" "activations: peak" \
   "between steps" "  diagnosis        " "run directory    seen" "checkpoint       seen/checkpoints/step_00000020"
 started "what start.txt has" seen "[rank=0/1][local_rank=0/1][node=0/0]" "[rank=1/1][local_rank=1/1]" "dist_info:" \
   DEVICE_ID=none GPUS_PER_NODE=0 HOSTS= HOSTFILE= LOCAL_RANK=0 MACHINE= NGPUS=0 NODE_ID=0 RANK=0 WORLD_SIZE_IN_USE=2 LAUNCH_CMD= \
@@ -70,7 +70,7 @@ check "the phases add up to dt" awk -F'[:,]' '{
   sum = v["dtf"] + v["dtb"] + v["data"] + v["comm"] + v["optimizer"] + v["other"]
   if (sum < 0.98 * v["dt"] || sum > 1.02 * v["dt"]) { print $0; bad = 1 }
 } END { exit bad || NR == 0 }' steps.jsonl
-check "the arena is used as planned" eval "grep -F 'arena peak' out | awk '{ exit !(\$4 == \$7 && \$5 == \$8) }'"
+check "the arena is used as planned" eval "grep -F 'activations: peak' out | awk '{ exit !(\$4 == \$7 && \$5 == \$8) }'"
 for file in deck.json log.txt metrics.jsonl checkpoints/latest checkpoints/step_00000010/manifest.json \
   checkpoints/step_00000020/state.h5 samples/step_00000000.txt samples/step_00000020.txt profile.json; do
   check "the run leaves $file" test -s "seen/$file"

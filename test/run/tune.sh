@@ -35,7 +35,8 @@ memory=$(awk 'BEGIN { print 8 / 1024 }')  # 8 MiB, in GiB
 
 run 0 tune digits.json --memory 8MiB
 expect "a deck of speech" 0 "tune for the processor of this machine, 1 rank: 8.0 MiB per rank (--memory)" "limited by" \
-  "planned MiB" "limit 8.0 MiB a rank" "FITS: the fullest rank is 0, " "written: digits_tuned.json" "padding"
+  "planned MiB" "limit 8.0 MiB a rank" "FITS: the fullest rank is 0, " "written: digits_tuned.json (choir plan digits_tuned.json --ranks 1 --memory 8MiB)" \
+  "the tuned deck is written to digits_tuned.json (--out FILE for another file); digits.json stays as it is" "padding"
 check "... each bucket by memory" test "$(grep -c ' memory$' stdout)" = 4
 run 0 plan digits_tuned.json --ranks 1 --memory "$memory"
 expect "... is planned to fit" 0 "FITS: "
@@ -110,6 +111,10 @@ run 1 train text.json run.dir=text train.max_steps=1 checkpoint.interval=0
 expect "... is trained as it is" 0 "summary:"
 run 2 tune "${text[@]}" --memory 1GiB --out text2.json
 expect "on two ranks, with plenty" 0 "train.micro_batch_size 24 (was 1), limited by train.global_batch_size"
+run 0 tune "${text[@]}" --out text1.json
+check "the limit of memory is explained by that of plan" eval \
+  'tr -s "\n" " " <stdout | grep -qE "per rank \(80 % of the [0-9.]+ GiB of a rank that choir plan and training allow, .*; --memory for another limit\)"'
+check "... to which the proposed plan adds none" has stdout "(choir plan text1.json --ranks 1)"
 # Tried on the device: the planned memory is the memory that is used, apart from libraries.
 run 0 tune "${text[@]}" --memory 4MiB --out probed.json --probe
 expect "tried on the device" 0 "trying it on cpu (" "micro-batch     1 ran, " "planned " "a sequence" "the fastest that ran: train.micro_batch_size " "FITS: "

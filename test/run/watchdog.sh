@@ -59,7 +59,7 @@ in_time "a killed rank is named: within 7 s" "$took" 7000
 unset OMPI_MCA_orte_enable_recovery
 
 train 2 watched "${quick[@]}" parallel.timeout=30 watch.calls=true watch.weights=5 watch.ranks=10
-expect "calls, weights and ranks are watched" 0 "own time of the ranks in a step" "slowest: rank"
+expect "calls, weights and ranks are watched" 0 "computing time of the ranks in a step" "slowest: rank"
 check "... in the metrics" matches watched/metrics.jsonl '"compute":\{"steps":10,"p10":[0-9.e-]+,"p50":'
 train 2 plain "${quick[@]}" parallel.timeout=30
 check "... without a trace in the numbers" same "losses watched" "losses plain"

@@ -250,11 +250,16 @@ bool is_timed(const PlanCase& request) {
   return request.calibration && request.calibration->noise.empty();
 }
 
+/// "77", or `little` for a part below half a percent.
+std::string percent_text(const LayoutPlan& plan, const char* little) {
+  const double percent = 100 * total_of(plan) / plan.memory_limit;
+  return percent < 0.5 ? little : fmt::format("{:.0f}", percent);
+}
+
 /// "60.0 GiB of 77.5 GiB, 77 %".
 std::string share_text(const LayoutPlan& plan) {
-  const double percent = 100 * total_of(plan) / plan.memory_limit;
-  return fmt::format("{} of {}, {}", format_bytes(total_of(plan)), format_bytes(plan.memory_limit),
-                     percent < 0.5 ? "less than 1 %" : fmt::format("{:.0f} %", percent));
+  return fmt::format("{} of {}, {} %", format_bytes(total_of(plan)),
+                     format_bytes(plan.memory_limit), percent_text(plan, "less than 1"));
 }
 
 /// The host memory that a plan needs in addition to a GPU's.
@@ -285,12 +290,15 @@ std::string clock_text(const Calibration& calibration) {
                            calibration.name);
 }
 
-std::string prediction_text(const LayoutPlan& plan) {
+/// `which` names the layout if the answer has several.
+std::string prediction_text(const LayoutPlan& plan, const std::string& which = {}) {
   if (!plan.time) return "";
   const StepTime& time = *plan.time;
-  std::string text = fmt::format(
-      "predicted step: {}, {} ({:.1f} % exposed messages, bubble {:.1f} %)\n", to_string(time),
-      rate_text(plan), 100 * time.exposed_seconds() / time.seconds, 100 * plan.bubble);
+  std::string text =
+      wrap(fmt::format("predicted step{}: {}, {} ({:.1f} % exposed messages, bubble {:.1f} %)",
+                       which, to_string(time), rate_text(plan),
+                       100 * time.exposed_seconds() / time.seconds, 100 * plan.bubble),
+           100, 2);
   if (!time.calls_most.empty()) text += fmt::format("  longest messages: {}\n", time.calls_most);
   return text;
 }
@@ -345,11 +353,11 @@ std::string row_text(std::size_t number, const LayoutChoice& choice) {
   const LayoutPlan& plan = choice.plan;
   const Deck& deck = plan.deck;
   return fmt::format(
-      "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>5} x {:<5} {:>9} {:>3.0f} %  {:>5.1f} %{}\n", number,
-      plan.layout.to_string(), deck.parallel.zero, deck.parallel.sequence ? "yes" : "no",
-      name_of(deck.train.recompute), plan.batch.micro, plan.batch.accum,
-      format_bytes(total_of(plan)), 100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble,
-      plan.time ? fmt::format("  {:>9.4g}  {:>9}", plan.time->seconds,
+      "  {:>2}  {:<23} {:<4} {:<3} {:<9} {:>6} x {:<6} {:>6}  {:>9} {:>3} %  {:>5.1f} %{}\n",
+      number, plan.layout.to_string(), deck.parallel.zero, deck.parallel.sequence ? "yes" : "no",
+      name_of(deck.train.recompute), plan.batch.micro, plan.batch.accum, plan.batch.global,
+      format_bytes(total_of(plan)), percent_text(plan, "<1"), 100 * plan.bubble,
+      plan.time ? fmt::format("  {:>8}  {:>9}", step_text(plan.time->seconds),
                               plan.units_per_second() < 100
                                   ? fmt::format("{:.3g}", plan.units_per_second())
                                   : format_count(std::llround(plan.units_per_second())))
@@ -520,7 +528,7 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Lay
         100, 2);
   if (!request.target.note.empty()) text += wrap("note        " + request.target.note, 100, 2);
   if (!own && chosen == nullptr) return text + "\n";
-  text += duration_text(own ? *plan : chosen->plan, request);
+  text += duration_text(chosen != nullptr ? chosen->plan : *plan, request);
   text += command_text(chosen, request.ranks, words);
   if (!words.preset.empty())
     text += "  data        random ids, until data.format and data.train of that deck name others\n";
@@ -556,14 +564,20 @@ std::string table_head(const LayoutSearch& search, const PlanCase& request) {
   const bool tokens = request.deck.family().fixed_shape();
   return fmt::format(
       "layouts of {}, {} a node, that fit into {} a rank, {}:\n"
-      "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>13} {:>15}  {:>7}{}\n",
+      "  {:>2}  {:<23} {:<4} {:<3} {:<9} {:>15} {:>6}  {:>15}  {:>7}{}\n",
       counted(request.ranks, "rank"), std::min(request.ranks, request.ranks_per_node),
       format_bytes(search.fitting.front().plan.memory_limit),
       is_timed(request) ? "the fastest first, by " + clock_text(*request.calibration)
                         : "the simplest first",
-      "#", "layout", "zero", "sp", "recompute", "micro x accum", "memory", "bubble",
-      is_timed(request) ? fmt::format("  {:>9}  {:>9}", "s/step", tokens ? "tokens/s" : "batches/s")
+      "#", "layout", "zero", "sp", "recompute", "micro x accum", "global", "memory", "bubble",
+      is_timed(request) ? fmt::format("  {:>8}  {:>9}", "step", tokens ? "tokens/s" : "batches/s")
                         : "");
+}
+
+/// "31 further layouts are legal and not shown".
+std::string further_text(int number) {
+  return fmt::format("{} {} legal and not shown", counted(number, "further layout"),
+                     number == 1 ? "is" : "are");
 }
 
 /// The line on times, and the changes of the first layout.
@@ -584,11 +598,10 @@ std::string to_string(const LayoutSearch& search, const PlanCase& request) {
   std::string text = table_head(search, request);
   for (std::size_t i = 0; i < search.fitting.size(); ++i)
     text += row_text(i + 1, search.fitting[i]) + reason_text(search.fitting[i]);
-  return text +
-         (search.further + search.too_large == 0
-              ? std::string("  no other is legal\n")
-              : fmt::format("  {} more {} legal, not shown; {} too large\n", search.further,
-                            search.further == 1 ? "is" : "are", were(search.too_large))) +
+  std::vector<std::string> others;
+  if (search.further > 0) others.push_back(further_text(search.further));
+  if (search.too_large > 0) others.push_back(were(search.too_large) + " too large");
+  return text + fmt::format("  {}\n", others.empty() ? "no other is legal" : join(others, "; ")) +
          table_end(search, request);
 }
 
@@ -614,11 +627,14 @@ std::string summary(const PlanFindings& found, const PlanCase& request) {
     }
     if (parts.size() > words.size())
       words.push_back("the rest " + format_bytes(total_of(plan) - listed));
-    text += wrap(
-        fmt::format("memory of the fullest rank, {}, in {}: {}; in all {}{}", plan.fullest().rank,
-                    plan.layout.to_string(), join(words, "; "), share_text(plan), host_text(plan)),
-        100, 2);
-    text += prediction_text(plan);
+    const bool written = found.written != nullptr && found.written->fits() &&
+                         found.chosen != nullptr && !found.chosen->changes.empty();
+    const std::string which = written ? " as written" : "";
+    text += wrap(fmt::format("memory of the fullest rank, {}, in {}{}: {}; in all {}{}",
+                             plan.fullest().rank, plan.layout.to_string(), which, join(words, "; "),
+                             share_text(plan), host_text(plan)),
+                 100, 2);
+    text += prediction_text(plan, which);
   }
   if (found.search == nullptr) return text + "--all prints every kind of rank and every axis\n";
   if (found.search->fitting.empty()) return text + nothing_text(*found.search, request);
@@ -626,14 +642,13 @@ std::string summary(const PlanFindings& found, const PlanCase& request) {
   text += "\n" + table_head(*found.search, request);
   for (std::size_t i = 0; i < rows; ++i) text += row_text(i + 1, found.search->fitting[i]);
   const std::size_t more = found.search->fitting.size() - rows;
-  const auto all = static_cast<std::int64_t>(more) + found.search->further;
-  return text +
-         (all == 0 ? std::string("  no other fits; --all prints the whole plan\n")
-                   : fmt::format(
-                         "  {} more {}; --all prints {} with reasons, and the whole plan\n", all,
-                         all == 1 ? "fits" : "fit",
-                         static_cast<std::int64_t>(more) == all ? "all" : std::to_string(more))) +
-         table_end(*found.search, request);
+  text += more == 0
+              ? std::string("  no other fits; --all prints the whole plan\n")
+              : fmt::format("  {} more {}; --all prints {} with reasons, and the whole plan\n",
+                            more, more == 1 ? "fits" : "fit", more == 1 ? "it" : "them");
+  if (const int further = found.search->further; further > 0)
+    text += fmt::format("  {}\n", further_text(further));
+  return text + table_end(*found.search, request);
 }
 
 std::string details(const PlanFindings& found, const PlanCase& request) {

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include "choir/run/training_data.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/file.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
@@ -61,19 +61,23 @@ void DeckTuning::say(const std::string& text) const {
 }
 
 void DeckTuning::say_head() const {
-  say(fmt::format("tune for {}, {}: {} per rank ({})\n", plan_case.target.name,
-                  counted(plan_case.ranks, "rank"), format_bytes(plan_case.target.memory), limit_));
+  say(wrap(fmt::format("tune for {}, {}: {} per rank ({})", plan_case.target.name,
+                       counted(plan_case.ranks, "rank"), format_bytes(plan_case.target.memory),
+                       limit_),
+           100, 0) +
+      fmt::format("the tuned deck is written to {}{}; {} stays as it is\n", out_,
+                  request_.out.empty() ? " (--out FILE for another file)" : "", request_.deck));
 }
 
 void DeckTuning::say_verdict() const {
-  constexpr double kMiB = 1024.0 * 1024.0;
   const auto total = plan->needs();
   say(fmt::format("{}: the fullest rank is {}, {} of {}, {:.0f} %\n",
                   plan->fits() ? "FITS" : "TOO LARGE", plan->fullest().rank, format_bytes(total),
                   format_bytes(plan->memory_limit), 100 * total / plan->memory_limit));
-  say(fmt::format("written: {} (choir plan {} --ranks {} --memory {:.0f}MiB{})\n", out_, out_,
-                  plan_case.ranks, std::ceil(plan_case.target.memory / kMiB),
-                  request_.place.target.empty() ? "" : " --target " + request_.place.target));
+  const TunePlace& place = request_.place;
+  say(fmt::format("written: {} (choir plan {} --ranks {}{}{})\n", out_, out_, plan_case.ranks,
+                  place.memory.empty() ? "" : " --memory " + as_typed({place.memory}),
+                  place.target.empty() ? "" : " --target " + place.target));
 }
 
 std::vector<std::string> DeckTuning::decided(

@@ -69,11 +69,14 @@ std::string take_memory(const TunePlace& place, Mesh& mesh, PlanCase& to) {
   together(mesh.world(), [&] {
     if (!place.memory.empty())
       bytes = memory_of_word(place.memory), limit = "--memory";
-    else if (target.node_memory)
-      bytes = kUsableOfNode * target.memory_of_rank(std::min(to.ranks, to.ranks_per_node)),
-      limit = fmt::format("{:.0f} % of the memory of a node for its {}", 100 * kUsableOfNode,
-                          counted(std::min(to.ranks, to.ranks_per_node), "rank"));
-    else
+    else if (target.node_memory) {
+      const double most = target.memory_of_rank(std::min(to.ranks, to.ranks_per_node));
+      bytes = kUsableOfNode * most;
+      limit = fmt::format(
+          "{:.0f} % of the {} of a rank that choir plan and training allow, because the rest "
+          "of the system needs memory, too; --memory for another limit",
+          100 * kUsableOfNode, format_bytes(most));
+    } else
       bytes = target.memory / sharing_a_card(place, to), limit = "of the card";
   });
   mesh.world().all_reduce(&bytes, 1, DType::f64, ReduceOp::min);

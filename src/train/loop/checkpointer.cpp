@@ -183,11 +183,13 @@ void Checkpointer::restore(const Checkpoint& found, const TrainMeta& meta) {
     branch_ = parent;
   else
     begin_branch(&found.manifest);
-  log_.info("resumed from {} (step {}, {}; branch {})", found.path, progress_.step,
-            format_duration(now_seconds() - start), branch_.id);
+  log_.info("resumed from {} (step {}, {})", found.path, progress_.step,
+            format_duration(now_seconds() - start));
   if (!stays && !parent.id.empty())
-    log_.info("branch {} begins after step {} of branch {}: its later steps are abandoned",
-              branch_.id, progress_.step, parent.id);
+    log_.info(
+        "a new branch of checkpoints ({}) begins after step {}; later ones of the branch before it "
+        "({}) are abandoned",
+        branch_.id, progress_.step, parent.id);
 }
 
 /// Collective.

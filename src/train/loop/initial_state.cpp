@@ -476,10 +476,20 @@ PartsStart begin_with_parts(ModelInstance& instance, const Deck& deck,
   return start;
 }
 
+std::string warn_of_random_base(const ModelInstance& instance, const Deck& deck) {
+  const CheckpointSection& wish = deck.checkpoint;
+  if (!wish.init_map().empty() || !wish.init_run().empty() || !has_adapters(instance.parameters()))
+    return {};
+  return "the model has random weights beside its adapters (model.lora), and they stay frozen: "
+         "name the run to adapt in checkpoint.init_from";
+}
+
 std::vector<std::string> check_initial_state(ModelInstance& instance, const Deck& deck,
                                              const std::string& vocabulary, Communicator& world) {
   const CheckpointSection& wish = deck.checkpoint;
   std::vector<std::string> lines;
+  if (const std::string warning = warn_of_random_base(instance, deck); !warning.empty())
+    lines.push_back(warning);
   if (!wish.init_map().empty()) {
     const PlannedParts parts = plan_parts(instance, deck, vocabulary, world, Verify::sizes);
     for (const InitSource& source : parts.sources)

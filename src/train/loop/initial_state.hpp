@@ -92,6 +92,10 @@ struct PartsStart {
 PartsStart begin_with_parts(ModelInstance& instance, const Deck& deck,
                             const std::string& vocabulary);
 
+/// A warning about a new run that trains adapters beside frozen weights which no checkpoint gives;
+/// "" for other runs. Pure.
+std::string warn_of_random_base(const ModelInstance& instance, const Deck& deck);
+
 /// The checks of warm_start() and begin_with_parts() before they read any tensor, for a model that
 /// needs no memory: checkpoints, patterns, shapes, vocabularies. Returns a line for each checkpoint
 /// that the run begins with. Throws as they do. `world` has one rank. Local.

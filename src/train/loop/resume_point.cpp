@@ -8,6 +8,7 @@
 #include "choir/models/family.hpp"
 #include "choir/nn/parameter_set.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
@@ -128,12 +129,13 @@ bool moves_learning_rate(const KeyChange& change) {
 
 std::string learning_rate_report(const ResumePoint& from, const Deck& deck,
                                  const LrSchedule& schedule, std::int64_t step, int data_parallel) {
-  std::string text = fmt::format(
-      "\n  learning rate: {}, peak {:.4g} after {} warm-up steps, {:.4g} at step {}; "
-      "step {} of {} takes {:.4g}",
-      deck.optimizer.schedule, schedule.peak, schedule.warmup_steps,
-      schedule.at(schedule.decay_steps), schedule.decay_steps, step + 1, deck.train.max_steps,
-      schedule.at(step));
+  std::string text = fmt::format("\n  learning rate: {}, peak {:.4g} after {}, {:.4g} at step {}",
+                                 deck.optimizer.schedule, schedule.peak,
+                                 counted(schedule.warmup_steps, "warm-up step"),
+                                 schedule.at(schedule.decay_steps), schedule.decay_steps);
+  if (step >= deck.train.max_steps) return text;  // no step is left to take a rate
+  text += fmt::format("; step {} of {} takes {:.4g}", step + 1, deck.train.max_steps,
+                      schedule.at(step));
   if (const auto former = former_schedule(from, deck.families.table(), data_parallel))
     text += fmt::format(", {:.4g} without the change", former->at(step));
   if (const std::int64_t begin = schedule.tail_begin(); begin >= 0 && begin < step)

@@ -21,6 +21,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/store/directory.hpp"
@@ -394,8 +395,18 @@ std::string RunDirectory::set_aside() const {
   return place();
 }
 
-void RunDirectory::write_deck(const std::string& json) const {
-  write_text_file(deck() + ".new", json);
+void RunDirectory::write_deck(const std::string& json, const std::string& source) const {
+  std::string text = json;
+  std::error_code unknown;
+  if (fs::equivalent(source, deck(), unknown)) {
+    auto resolved = parsed_ordered_json(json);
+    const auto given = ordered_json_unless_broken(read_text_file(source));
+    if (given.is_object() && given.contains("decks")) {
+      resolved["decks"] = given["decks"];
+      text = dumped(resolved, 2) + "\n";
+    }
+  }
+  write_text_file(deck() + ".new", text);
   fs::rename(deck() + ".new", deck());
 }
 

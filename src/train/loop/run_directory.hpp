@@ -129,8 +129,10 @@ class RunDirectory {
   /// directory, and the next run would continue the wrong one. Throws StorageError. Local, by one
   /// rank.
   std::string set_aside() const;
-  /// Writes by temporary file and rename. StorageError.
-  void write_deck(const std::string& json) const;
+  /// Writes the resolved deck by temporary file and rename. `source` is the file that was given: if
+  /// it is the deck.json of this run, the names of the decks that it was made of are kept.
+  /// StorageError.
+  void write_deck(const std::string& json, const std::string& source) const;
   /// Writes start.txt of the latest start. Throws StorageError.
   void write_start(const std::string& text) const;
   /// Writes samples/step_00000100.txt. Returns false if it cannot be written: a full disk must not

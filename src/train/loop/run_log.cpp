@@ -75,9 +75,10 @@ void Evaluation::measure(Progress& progress, const std::function<void()>& betwee
   slowest_ = std::max(slowest_, seconds);
 }
 
-void Evaluation::sample(std::int64_t step) {
+void Evaluation::sample(std::int64_t step, const std::function<void()>& between) {
   const double start = now_seconds();
   ProgressLine line(log_, "sample", kFirstProgress);
+  line.listen(between);
   std::string text = data_.sample(instance_, &line);
   if (text.empty()) text = examples_;
   seconds_ += now_seconds() - start;
@@ -397,8 +398,8 @@ std::string RunLog::summary(const Progress& progress, Engine& engine, std::size_
       shares(all_steps_), format_duration(wall), 100 * start / wall, 100 * stepping / wall,
       100 * evaluation.seconds() / wall, 100 * checkpointer.seconds() / wall, 100 * between / wall);
   text += fmt::format(
-      "  memory           arena peak {} of {} planned (activations and work space), "
-      "{} resident in the whole process\n"
+      "  memory           activations: peak {} of {} planned (with work space); the whole process: "
+      "{} resident\n"
       "  run directory    {}\n"
       "  checkpoint       {}{}",
       mib(engine.instance().arena().peak()), mib(planned_arena),

@@ -40,8 +40,9 @@ class Evaluation {
   /// the evaluation without a result. Collective over the mesh.
   void measure(Progress& progress, const std::function<void()>& between);
   /// Writes a sample, or the examples of the last evaluation, to the log and to the run directory.
-  /// Collective over the mesh.
-  void sample(std::int64_t step);
+  /// `between` is called after every token by the ranks that generate; an exception that all of
+  /// them throw there leaves the sample unwritten. Collective over the mesh.
+  void sample(std::int64_t step, const std::function<void()>& between);
 
   /// Measurements of the current step.
   const std::optional<double>& val_loss() const { return val_loss_; }

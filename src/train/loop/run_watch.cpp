@@ -96,7 +96,8 @@ RankTimesReport RankTimes::report(Mesh& mesh) {
 
 std::string to_string(const RankTimesReport& r) {
   return fmt::format(
-      "own time of the ranks in a step, without waiting for other ranks (mean of {} steps): lowest "
+      "computing time of the ranks in a step, without waiting for others (mean of {} steps): "
+      "lowest "
       "tenth {}, median {}, highest tenth {}; slowest: rank {} on {} with {}, {:.2f} times the "
       "median; {} of these are neither forward nor backward",
       r.steps, format_duration(r.p10), format_duration(r.p50), format_duration(r.p90),
@@ -270,12 +271,13 @@ void RunWatch::report_ranks(Mesh& mesh, std::int64_t step, Logger& log, MetricsF
     log.warn("{}; steadily slow: check that node's clock, temperature, memory and other jobs",
              to_string(report));
   else
-    log.two_forms(to_string(report),
-                  fmt::format("own time of the ranks in a step: median {}; slowest: rank {} on {} "
-                              "with {}, {:.2f} times the median",
-                              format_duration(report.p50), report.slowest_rank, report.slowest_host,
-                              format_duration(report.slowest),
-                              report.p50 > 0 ? report.slowest / report.p50 : 1.0));
+    log.two_forms(
+        to_string(report),
+        fmt::format("computing time of the ranks in a step: median {}; slowest: rank {} on {} "
+                    "with {}, {:.2f} times the median",
+                    format_duration(report.p50), report.slowest_rank, report.slowest_host,
+                    format_duration(report.slowest),
+                    report.p50 > 0 ? report.slowest / report.p50 : 1.0));
   metrics.write(to_json(report, step));  // the log line of the step reports a full disk
 }
 

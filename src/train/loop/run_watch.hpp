@@ -77,8 +77,8 @@ class RankTimes {
 /// Percentile (0..1) of values, with linear interpolation (type 7 of Hyndman and Fan 1996).
 double percentile(std::vector<double> values, double part);
 
-/// "own time of the ranks in a step: lowest tenth 80.1 ms, p50 82.0 ms, p90 83.3 ms; slowest: rank
-/// 3 on n12, 1.31 times the median"
+/// "computing time of the ranks in a step ...: lowest tenth 80.1 ms, median 82.0 ms, highest tenth
+/// 83.3 ms; slowest: rank 3 on n12 with 107 ms, 1.31 times the median; ..."
 std::string to_string(const RankTimesReport& report);
 /// One line of metrics.jsonl, without its line end.
 std::string to_json(const RankTimesReport& report, std::int64_t step);

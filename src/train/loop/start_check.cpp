@@ -55,9 +55,12 @@ bool is_smallest(const Deck& deck, const CheckedRanks& ranks) {
   return ranks.all > 0 || deck.parallel.data > 0 || deck.parallel.zero == 0;
 }
 
-/// The device on which the run would compute here. A job for GPUs is often checked on a node that
-/// has none: nullptr then, with a line in `facts`. Throws DeckError if this build has no CUDA.
-std::unique_ptr<Device> device_to_check(const Deck& deck, Mesh& alone, std::string& facts) {
+/// The device on which the run would compute, here or on a card of another machine. A job for GPUs
+/// is often checked on a node that has none: nullptr then, with a line in `facts`. Throws DeckError
+/// if this build has no CUDA.
+std::unique_ptr<Device> device_to_check(const Deck& deck, const CheckedRanks& ranks, Mesh& alone,
+                                        std::string& facts) {
+  if (ranks.card) return std::make_unique<NullDevice>(DeviceKind::cuda);
   const cuda::Availability found = cuda::availability();
   const bool elsewhere = found.cards.empty() && !found.toolkit.empty() &&
                          deck.train.precision != TrainPrecision::fp64 &&
@@ -75,6 +78,29 @@ std::unique_ptr<Device> device_to_check(const Deck& deck, Mesh& alone, std::stri
   return make_device(choice.kind, choice.ordinal);
 }
 
+/// Adds the memory of NCCL to the plan of a rank on this card.
+void add_nccl_of(const CheckedRanks::Card& card, const Deck& deck, const Layout& layout,
+                 int on_node, StepPlan& plan) {
+  cuda::Card like;
+  like.multiprocessors = card.multiprocessors;
+  like.major = card.compute_major;
+  add_nccl(plan, *Mesh::planned(layout, 0, on_node), device_transport_of(deck), like);
+}
+
+/// Compares a plan with the memory of a card, which may be in another machine.
+std::string compare_with_card(const StepPlan& plan, const CheckedRanks& ranks,
+                              const Layout& layout) {
+  const auto needs = static_cast<double>(plan.memory.total());
+  if (needs <= ranks.card->memory)
+    return fmt::format("memory: {} for rank 0 of {}, of {} that one {} has for it\n",
+                       format_bytes(needs), layout.to_string(), format_bytes(ranks.card->memory),
+                       ranks.card->name);
+  throw DeckError(fmt::format("out of memory: rank 0 of {} needs {}, and one {} has {} for it",
+                              layout.to_string(), format_bytes(needs), ranks.card->name,
+                              format_bytes(ranks.card->memory)),
+                  "`choir plan` with the same deck, --ranks and --gpus lists the layouts that fit");
+}
+
 /// Plans a step as a start does, and refuses a plan that cannot fit.
 void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout,
                   const CheckedRanks& ranks, const Device* device, std::string& facts) {
@@ -88,9 +114,16 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
     if (device != nullptr && device->kind() == DeviceKind::cuda)
       add_nccl(plan, *Mesh::planned(layout, 0, ranks.on_node), device_transport_of(deck),
                *cuda::card_of(*device));
+    if (ranks.card) add_nccl_of(*ranks.card, deck, layout, ranks.on_node, plan);
     const double excess =
-        device == nullptr || ranks.elsewhere ? 0 : excess_bytes(plan, ranks.on_node, *device);
+        ranks.card ? std::max(0.0, static_cast<double>(plan.memory.total()) - ranks.card->memory)
+        : device == nullptr || ranks.elsewhere ? 0
+                                               : excess_bytes(plan, ranks.on_node, *device);
     if (excess == 0 || !halve_head_chunk(options, excess, layout)) break;
+  }
+  if (ranks.card) {
+    facts += compare_with_card(plan, ranks, layout);
+    return;
   }
   const bool compared = device != nullptr && !ranks.elsewhere && is_smallest(deck, ranks);
   const bool copied = copies && device != nullptr && device->kind() == DeviceKind::cpu &&
@@ -171,7 +204,7 @@ std::string check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logge
   const Layout layout = layout_to_check(deck, ranks);
   const BatchSizes batch = resolve_batch(deck, layout.size(Axis::data));
   if (ranks.all > 0) Faults(deck, 0).require_ranks(ranks.all);
-  const std::unique_ptr<Device> device = device_to_check(deck, alone, facts);
+  const std::unique_ptr<Device> device = device_to_check(deck, ranks, alone, facts);
   const auto found = checkpoint_to_resume(deck, directory, world);
   std::optional<ResumePoint> from;
   if (found) from = resume_point_of(*found, deck);
@@ -187,7 +220,7 @@ std::string check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logge
   data->add_resident(options.scorers, device.get());
   check_memory(options, deck, layout, ranks, device.get(), facts);
   CpuDevice cpu;
-  data->load_scorers(device ? *device : cpu);
+  data->load_scorers(device && !ranks.card ? *device : cpu);
   NullDevice nowhere = null_device_for(device.get());
   const auto planned = Mesh::planned(layout, 0, ranks.on_node);
   Engine engine(options, nowhere, *planned, Arena::kUnbounded);

@@ -519,6 +519,7 @@ std::string start_record(const StartFacts& facts, Mesh& mesh, const StepPlan& pl
                                 {"device", facts.device},
                                 {"parameters", facts.parameters},
                                 {"resident_before", facts.resident_before},
+                                {"mfu_peak", facts.mfu_peak},
                                 {"flops", plan.flops}};
   record["dist_info"] = nlohmann::ordered_json::object();
   for (const auto& [name, value] : facts.dist_info) record["dist_info"][name] = value;

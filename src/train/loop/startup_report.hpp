@@ -106,6 +106,7 @@ struct StartFacts {
   std::string device;     ///< description
   std::int64_t parameters = 0;
   std::int64_t resident_before = 0;  ///< bytes of this process before the model is built
+  std::string mfu_peak;              ///< "12.3 TFLOP/s: ...", of which mfu is a percentage
   DistInfo dist_info;
 };
 

@@ -192,8 +192,8 @@ std::int64_t product_for(const Device& device) {
 }
 
 /// Measures the FLOP/s of all ranks at once, as in training, for the MFU, and adds the legend of
-/// the log lines. Collective.
-void find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_log) {
+/// the log lines. Returns the peak and its source. Collective.
+std::string find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_log) {
   Communicator& world = engine.mesh().world();
   const DType compute = engine.options().precision.compute;
   const cuda::Card* card = cuda::card_of(device);
@@ -210,10 +210,14 @@ void find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_l
   const double peak = published ? of_all(card->peak_bf16_flops) : measure();
   run_log.set_peak(peak, published ? std::function<double()>() : measure);
   const std::string source =
-      published ? fmt::format("the dense rate of {} by its clock", card->name)
-                : fmt::format("a {} product of {}^3, just now", name_of(compute), extent);
-  start.add(metrics_legend(
-      fmt::format("peak {:.3f} TFLOP/s: {}, on all {} ranks", peak / 1e12, source, world.size())));
+      published
+          ? fmt::format("the dense rate of {} by its clock", card->name)
+          : fmt::format("a {} product of {}^3, measured at this start", name_of(compute), extent);
+  const std::string text = fmt::format("{:.3g} TFLOP/s: {}{}", peak / 1e12, source,
+                                       world.size() == 1 ? "" : ", on all ranks together");
+  start.show("mfu", "percent of " + text);
+  start.add(metrics_legend("peak " + text));
+  return text;
 }
 
 /// Loads the weights of a checkpoint or of other runs, or initialises them. A run that begins with
@@ -233,6 +237,8 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
     const bool from_base =
         !deck.checkpoint.init_map().empty() || !deck.checkpoint.init_run().empty();
     engine.instance().initialise(engine.options().seed, !from_base);
+    const std::string random = warn_of_random_base(engine.instance(), deck);
+    if (!random.empty() && engine.mesh().rank() == 0) log.warn("{}", random);
     if (!deck.checkpoint.init_map().empty()) {
       const PartsStart start = begin_with_parts(engine.instance(), deck, vocabulary);
       report = start.report;
@@ -273,7 +279,7 @@ void write_start(const RunDirectory& directory, const Deck& deck, const Checkpoi
   if (deck.checkpoint.resume != "auto" && checkpointer.newest_step() > step)
     log.warn("checkpoint.resume is \"{}\": the later checkpoints of this run were moved to {}",
              deck.checkpoint.resume, directory.set_aside());
-  directory.write_deck(resolved_json(deck));
+  directory.write_deck(resolved_json(deck), deck.source);
   directory.write_start(start.everything());
 }
 
@@ -345,7 +351,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                              .record = [&](const std::string& json) { run_log.record(json); },
                              .enter = [&](std::string_view phase) { observers.watch.save(phase); },
                              .directory = &directory});
-  find_peak(engine, device, start, run_log);
+  const std::string peak = find_peak(engine, device, start, run_log);
 
   observers.watch.start("resume");
   start.add(restore(from, checkpointer, engine, deck, progress, batch, data->vocabulary_json(),
@@ -370,6 +376,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                                           .device = device.description(),
                                           .parameters = engine.instance().parameters().count(),
                                           .resident_before = resident_before,
+                                          .mfu_peak = peak,
                                           .dist_info = ranks},
                                          mesh, plan);
   if (mesh.rank() == 0) run_log.record(first);

@@ -113,11 +113,16 @@ class TrainingLoop {
   void take_results(int left);
   void take_result();
   void skip_or_stop(const StepResult& result);
+  /// The request for which this rank leaves a phase that began at `began`, or none. A request that
+  /// leaves time waits some seconds for the end of the phase. `known` was agreed before the phase.
+  /// Local.
+  Stop asked_to_leave(const char* phase, double began, Stop known);
   /// Evaluates after a step before whose end `stop` was asked for, and returns the request to stop
   /// that is known then. A request leaves the evaluation between two micro-batches. Collective.
   Stop evaluate(Stop stop);
   /// Runs the action with the averaged weights if eval.ema asks for them. Collective.
   void with_evaluated_weights(const std::function<void()>& action);
+  /// Writes a sample; a request to stop leaves it between two tokens. Collective.
   void write_sample();
   std::string meta_json() const;
   Stop agreed_stop();
@@ -127,7 +132,7 @@ class TrainingLoop {
 
   Parts run_;
   std::int64_t first_step_;
-  Stop seen_ = Stop::none;  ///< by this rank during an evaluation
+  Stop seen_ = Stop::none;  ///< by this rank during an evaluation or a sample
 };
 
 }  // namespace choir

@@ -50,10 +50,13 @@ TEST_F(RunList, TellsTheNewestOfARun) {
       "{\"step\":3,\"loss\":2.75}\n");
   put("imported/deck.json", kDeck);
   fs::create_directories(folder_ / "imported/checkpoints");
+  put("mean/deck.json", kDeck);
+  put("mean/checkpoints/step_00000000/manifest.json",
+      R"({"manifest": {"layout": "average of 2 checkpoints", "step": 0}})");
   std::vector<ListedRun> runs;
   for (const std::string& path : run_folders(folder_.string()))
     runs.push_back(listed(read_run(path)));
-  ASSERT_EQ(runs.size(), 2u);
+  ASSERT_EQ(runs.size(), 3u);
   EXPECT_EQ(runs[0].step, 3);
   EXPECT_EQ(runs[0].max_steps, 9);
   EXPECT_EQ(runs[0].loss, 2.75);
@@ -61,6 +64,7 @@ TEST_F(RunList, TellsTheNewestOfARun) {
   EXPECT_EQ(runs[0].model, "gpt");
   EXPECT_EQ(runs[0].deck, "inputs/a.json");
   EXPECT_EQ(runs[1].state, "imported");
+  EXPECT_EQ(runs[2].state, "averaged");
   EXPECT_TRUE(std::isnan(runs[1].loss));
   const std::string table = run_table(runs);
   EXPECT_NE(table.find("3/9  2.7500  3.0000 at 2  gpt"), std::string::npos) << table;

@@ -60,9 +60,11 @@ TEST(PlanReport, TableOfLayouts) {
   const LayoutSearch search = search_layouts(request, decks);
   const std::string text = to_string(search, request);
   expect_contains(text, "layouts of 16 ranks, 4 a node, that fit into 1.0 GiB a rank");
-  expect_contains(text, "   1  dp=16 tp=1 pp=1 cp=1         0     no  none         12 x 1");
+  expect_contains(text,
+                  "   1  dp=16 tp=1 pp=1 cp=1    0    no  none          12 x 1         192  ");
   expect_contains(text, "      every rank holds everything, only gradients are sent\n");
   expect_contains(text, "  use: train.micro_batch_size=12\n");
+  EXPECT_EQ(text.find(" 0 %  "), std::string::npos) << "memory is never 0 %\n" << text;
   expect_narrow(text);
   PlanCase small = request;
   small.target.memory = 1000;
