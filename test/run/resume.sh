@@ -67,7 +67,7 @@ expect "checkpoint.resume of nothing" 6 "no/such/checkpoint"
 # A deck that was changed in between: every change is reported; changes that would make it another
 # run are refused.
 train 2 straight
-expect "a complete run" 0 "already complete (20/20): raise train.max_steps"
+expect "a complete run" 0 "the run is complete, with 20 of 20 steps; a larger train.max_steps continues it"
 cp -r straight longer
 train 2 longer train.max_steps=30 log.interval=2
 expect "a longer run" 0 "resumed from longer/checkpoints/step_00000020" "changed since that checkpoint:" \
