@@ -85,7 +85,7 @@ std::string json_line(const EvaluationRecord& record, const std::string& time) {
   json["precision"] = record.precision;
   if (!record.set.empty()) json["task"] = record.set;
   json["kind"] = record.kind;
-  if (!record.name.empty()) json["set"] = record.name;
+  if (!record.name.empty() && record.name != record.set) json["set"] = record.name;
   if (!record.source.empty()) json["source"] = record.source;
   for (const auto& [name, value] : record.conditions) json[name] = value;
   nlohmann::ordered_json metrics = nlohmann::ordered_json::object();
