@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # quickstart_speech.sh BUILD: corpora of speech are synthesized, packed and encoded; recognisers are
-# trained on them with 2 ranks, and transcribe recordings. It takes seven minutes on two cores with
-# AMX, and more than twenty on two without. A second run uses existing files, continues interrupted steps and repeats the end.
+# trained on them with 2 ranks, and transcribe recordings. It takes seven minutes on two cores with AMX. On slower ones
+# the trainings have fewer steps. A second run uses existing files, continues interrupted steps and repeats the end.
+#   QUICKSTART_MINUTES                   of all trainings together, without evaluations; default 10
 #   QUICKSTART_RANKS, QUICKSTART_HOURS, QUICKSTART_DIGITS_HOURS   2 ranks; a book of 4 hours, digits of 0.5
 #   QUICKSTART_OVERRIDES                 for tests: overrides of every deck
 set -eu -o pipefail
@@ -10,7 +11,18 @@ here=$(dirname "$0") again="make quickstart-speech"
 # shellcheck source=speech_steps.sh
 . "$here/speech_steps.sh"
 digits=data/spoken_digits book=data/spoken_book prompts=data/asterisk
-begin=$SECONDS
+begin=$SECONDS minutes=${QUICKSTART_MINUTES:-10}
+# The decks train in bf16, which is slower than fp32 if the processor does not multiply it.
+precision=()
+grep -qwE "amx_bf16|avx512_bf16" /proc/cpuinfo 2>/dev/null || precision=(train.precision=fp32)
+# learn PERCENT DECK RUN OVERRIDE...: a training that may take this part of the minutes.
+learn() {
+  local share deck=$2 run=$3
+  share=$(awk -v all="$minutes" -v percent="$1" 'BEGIN { print all * percent / 100 }')
+  shift 3
+  fit "$deck" "$run" "$share" ${precision[@]+"${precision[@]}"}
+  train "$deck" "$run" "$@" ${fitted[@]+"${fitted[@]}"}
+}
 
 # hear RUN FOLDER PART: writes the texts of recordings that were never trained on to RUN/PART.json.
 hear() { say_and_run "$choir" transcribe "$1" --manifest "$2/corpus/$3.json" --out "$1/$3.json" | tee "$1/$3.txt"; }
@@ -28,10 +40,12 @@ pair() {  # pair RUN/PART.json: prints the first text of three words or more, be
 recorded='' parts_in_all=3
 if [ -d /usr/share/asterisk/sounds/en_US_f_Allison ]; then recorded=yes parts_in_all=4; fi
 if [ -d runs/asr_digits ]; then
-  echo "An earlier run is continued on 2 ranks: what it has finished is used as it is."
+  echo "An earlier quickstart is continued on $ranks ranks: its corpora and finished runs are kept."
+  kept runs/asr_digits runs/asr_tutorial runs/asr_asterisk_scratch runs/asr_asterisk
 else
-  echo "Recognisers are trained on 2 ranks, in 7 minutes on two fast cores and in more than 20 on two slow ones."
+  echo "Recognisers are trained on $ranks ranks, for about $minutes minutes in all; a fast machine needs less."
 fi
+[ -z "${precision[*]-}" ] || echo "This processor has no instructions for products in bf16, so the trainings take train.precision=fp32, not the decks' bf16-mixed."
 echo "Ctrl-C stops at any time, and '$again' continues."
 echo
 echo "== 1 of $parts_in_all. Ten spoken digits (half an hour of speech): made, and a small recogniser of characters trained"
@@ -39,7 +53,7 @@ say_and_run "$choir" prepare corpus spoken-digits --out $digits/corpus --hours "
 pack $digits 16000
 units $digits char char
 labels $digits $digits/char.json
-train inputs/asr_digits.json runs/asr_digits
+learn 10 inputs/asr_digits.json runs/asr_digits
 hear runs/asr_digits $digits val
 
 echo
@@ -51,7 +65,7 @@ labels $book $book/bpe_256.json
 
 echo
 echo "== 3 of $parts_in_all. The tutorial: its log shows how much time is left"
-train inputs/asr_tutorial.json runs/asr_tutorial
+learn 60 inputs/asr_tutorial.json runs/asr_tutorial
 hear runs/asr_tutorial $book val
 hear runs/asr_tutorial $book val_voices
 
@@ -61,9 +75,9 @@ if [ -n "$recorded" ]; then
   say_and_run "$choir" prepare corpus asterisk --out $prompts/corpus
   pack $prompts 8000
   labels $prompts $book/bpe_256.json
-  train inputs/asr_asterisk.json runs/asr_asterisk_scratch
+  learn 15 inputs/asr_asterisk.json runs/asr_asterisk_scratch
   hear runs/asr_asterisk_scratch $prompts val
-  train inputs/asr_asterisk.json runs/asr_asterisk checkpoint.init_from=runs/asr_tutorial
+  learn 15 inputs/asr_asterisk.json runs/asr_asterisk checkpoint.init_from=runs/asr_tutorial
   hear runs/asr_asterisk $prompts val
 fi
 

@@ -73,6 +73,39 @@ answers() {
   echo "new words of new voices          $(matches voices "$run/eval.txt")"
   echo "control: the clip of another one $(matches shuffled "$run/control.txt")"
 }
+# fit DECK RUN MINUTES OVERRIDE...: sets `fitted` to the overrides with which the training takes about MINUTES on this
+# machine: at most the steps of the deck, and at least a fifth of them. A run that has begun keeps its own, in RUN/settings.
+fit() {
+  local deck=$1 run=$2 minutes=$3 all step steps
+  shift 3
+  fitted=("$@")
+  if [ -s "$run/settings" ]; then mapfile -t fitted <"$run/settings"; fi
+  if [ -s "$run/settings" ] || [ -e "$run/metrics.jsonl" ] || [[ " ${overrides[*]-}" == *" train.max_steps="* ]]; then return 0; fi
+  all=$(sed -nE 's/.*"max_steps": ([0-9]+).*/\1/p' "$deck")
+  echo "Timing a step of $deck ..."
+  step=$(launch "$ranks" "$choir" bench step "$deck" "$@" --warmup 1 --seconds 4 --no-ceilings 2>&1 | sed -nE 's/.*: median ([0-9.]+) ms.*/\1/p') || step=
+  [ -n "$step" ] || { echo "A step could not be timed: the run takes the $all steps of its deck."; return 0; }
+  steps=$(awk -v step="$step" -v minutes="$minutes" -v all="$all" \
+    'BEGIN { n = int(minutes * 60000 / step / 10) * 10; least = int(all / 5); print (n < least ? least : n > all ? all : n) }')
+  if [ "$steps" -eq "$all" ]; then echo -n "All $all steps of the deck"; else
+    fitted+=("train.max_steps=$steps")
+    echo -n "This machine is slow: $steps of the deck's $all steps"
+  fi
+  awk -v step="$step" -v n="$steps" 'BEGIN { printf ", %.0f ms each, take about %.1f minutes.\n", step, n * step / 60000 }'
+  mkdir -p "$run"
+  printf '%s\n' ${fitted[@]+"${fitted[@]}"} >"$run/settings"
+}
+# kept RUN...: prints how far each of the runs that exist has come.
+kept() {
+  local run step all
+  for run; do
+    [ -s "$run/metrics.jsonl" ] || continue
+    step=$(sed -nE 's/^\{"step":([0-9]+).*/\1/p' "$run/metrics.jsonl" | tail -n 1)
+    all=$(sed -nE 's/.*"max_steps": *([0-9]+).*/\1/p' "$run/deck.json" | head -n 1)
+    if [ "$step" = "$all" ]; then echo "  $run is complete ($all steps) and kept; rm -r $run trains it anew"
+    else echo "  $run has ${step:-0} of ${all:-?} steps and is continued"; fi
+  done
+}
 train() {  # train DECK RUN OVERRIDE...: continues where it was; a complete run prints how it ended
   local deck=$1 run=$2 start=$SECONDS
   shift 2

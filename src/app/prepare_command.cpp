@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -356,6 +357,7 @@ void add_prepare_audio(CommandLine& prepare, PrepareAction& chosen) {
 struct ManifestRequest {
   Arguments folders;
   std::string out, on_bad = "stop";
+  bool check_audio = false;
   FolderManifestOptions options;
 };
 
@@ -382,6 +384,9 @@ void add_prepare_manifest(CommandLine& prepare, PrepareAction& chosen) {
                "leave out recordings without a text, and lines of lists without a recording");
   app.add_flag("--no-text", request->options.no_texts,
                "write recordings without their texts, for example to transcribe them");
+  app.add_flag("--check-audio", request->check_audio,
+               "decode all recordings to find damaged ones; default: the first 10 hours of sound, "
+               "and only the headers of the rest");
   app.add_option("--on-bad", request->on_bad,
                  "stop: refuse recordings that cannot be read and name them (exit code 3); skip: "
                  "leave them out and name them")
@@ -400,6 +405,8 @@ void add_prepare_manifest(CommandLine& prepare, PrepareAction& chosen) {
   choose(app, chosen, [request] {
     return without_mpi([&] {
       request->options.skip_bad = request->on_bad == "skip";
+      if (request->check_audio)
+        request->options.checked_hours = std::numeric_limits<double>::infinity();
       print_safely(
           "{}\n",
           write_folder_manifest(request->folders, request->out, request->options).to_string());

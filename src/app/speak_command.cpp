@@ -1,4 +1,4 @@
-// choir speak CODEC_RUN FILE ... --out OUT | --codes FILE.npy --out OUT
+// choir speak CODEC_RUN FILE ... --out OUT [--save-codes OUT.npy] | --codes FILE.npy --out OUT
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -21,21 +21,21 @@ namespace {
 struct SpeakRequest {
   CodecRunRequest run;
   Arguments files;
-  std::string codes, out;
+  std::string codes, out, save_codes;
   SpeakOptions options;
   bool json = false;
 };
 
-/// The output files: OUT itself, or OUT/FILE.wav for each file if OUT is a folder or there are
-/// several files.
-std::vector<std::string> targets_of(const SpeakRequest& request) {
-  if (request.files.size() == 1 && !std::filesystem::is_directory(request.out))
-    return {request.out};
-  std::filesystem::create_directories(request.out);
+/// The output files: `out` itself, or OUT/FILE with this extension for each file if `out` is a
+/// folder or there are several files.
+std::vector<std::string> targets_of(const Arguments& files, const std::string& out,
+                                    const char* extension) {
+  if (files.size() == 1 && !std::filesystem::is_directory(out)) return {out};
+  std::filesystem::create_directories(out);
   std::set<std::string> taken;
   std::vector<std::string> targets;
-  for (const std::string& file : request.files) {
-    targets.push_back(request.out + "/" + std::filesystem::path(file).stem().string() + ".wav");
+  for (const std::string& file : files) {
+    targets.push_back(out + "/" + std::filesystem::path(file).stem().string() + extension);
     if (!taken.insert(targets.back()).second)
       throw DeckError(fmt::format("two files would both be written to '{}'", targets.back()),
                       "process them separately, with two --out folders");
@@ -52,6 +52,7 @@ double mean_of(const std::vector<double>& values) {
 std::string json_of(const Spoken& s) {
   nlohmann::ordered_json json;
   json["from"] = s.from, json["to"] = s.to;
+  if (!s.codes_to.empty()) json["codes"] = s.codes_to;
   json["seconds"] = s.seconds, json["frames"] = s.frames;
   if (s.mel.features > 0) {
     json["l1_sum"] = s.mel.sum, json["features"] = s.mel.features;
@@ -73,6 +74,7 @@ std::string line_of(const nlohmann::ordered_json& s) {
   std::string line = fmt::format("{} -> {}: {:.2f} s, {}", s.at("from").get<std::string>(),
                                  s.at("to").get<std::string>(), number("seconds"),
                                  counted(s.at("frames").get<std::int64_t>(), "frame"));
+  if (s.contains("codes")) line += fmt::format(" in {}", s.at("codes").get<std::string>());
   if (s.contains("l1_db"))
     line +=
         fmt::format(", L1 {:.2f} dB ({:.2f} of the sound)", number("l1_db"), number("sound_l1_db"));
@@ -128,10 +130,12 @@ int speak(MpiSession& session, const SpeakRequest& request) {
       if (world.rank() == 0) mine.emplace_back(0, speaker.codes(request.codes, request.out));
       return;
     }
-    const std::vector<std::string> targets = targets_of(request);
+    const std::vector<std::string> targets = targets_of(request.files, request.out, ".wav");
+    std::vector<std::string> codes(targets.size());
+    if (!request.save_codes.empty()) codes = targets_of(request.files, request.save_codes, ".npy");
     for (auto i = static_cast<std::size_t>(world.rank()); i < targets.size();
          i += static_cast<std::size_t>(world.size()))
-      mine.emplace_back(i, speaker.recording(request.files[i], targets[i]));
+      mine.emplace_back(i, speaker.recording(request.files[i], targets[i], codes[i]));
   });
   const std::vector<std::string> lines = gather_spoken(world, mine);
   std::vector<nlohmann::ordered_json> all;
@@ -153,6 +157,10 @@ void add_speak_options(CommandLine& app, SpeakRequest& r) {
       .required();
   app.add_option("--codes", r.codes,
                  "decode these codes instead: a NumPy array [frames, codebooks]");
+  app.add_option("--save-codes", r.save_codes,
+                 "also write the codes of the recording, for --codes and numpy.load: an array "
+                 "[frames, codebooks]; for several recordings, folder that gets a FILE.npy for "
+                 "each");
   app.add_flag("--stream", r.options.stream,
                "process frame by frame, as from a microphone to a loudspeaker; prints the time per "
                "frame and the delay");
@@ -174,8 +182,11 @@ int speak_command(const Invocation& call) {
   add_speak_options(app, request);
   if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) {
-    if (request.files.empty() == request.codes.empty()) {
-      DeckError error("give either sound files or --codes", "choir speak RUN a.wav --out b.wav");
+    const bool both = !request.save_codes.empty() && !request.codes.empty();
+    if (request.files.empty() == request.codes.empty() || both) {
+      DeckError error(both ? "--save-codes writes the codes of recordings, and --codes has them"
+                           : "give either sound files or --codes",
+                      "choir speak RUN a.wav --out b.wav");
       error.set_agreed_ranks(session.size());
       throw error;
     }

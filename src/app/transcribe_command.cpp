@@ -147,7 +147,8 @@ std::vector<TranscriptRequest> read_requests(const TranscribeRequest& request) {
           advice_on_setting(file.substr(0, is)));
     if (std::error_code ignored; std::filesystem::is_directory(file, ignored))
       throw DataError(fmt::format("'{}' is a folder", file),
-                      fmt::format("name its sound files: {}/*.wav", file));
+                      fmt::format("name its sound files: {}",
+                                  (std::filesystem::path(file) / "*.wav").string()));
     TranscriptRequest& one = list.emplace_back();
     one.place = one.source.path = file;
     one.source.channel = channel;
@@ -189,12 +190,19 @@ void print_summary(const TranscribeRequest& request, const LoadedSpeechModel& mo
     print_safely(to, "{}", stream_summary(config, transcripts));
   else if (std::any_of(transcripts.begin(), transcripts.end(), [&](const Transcript& t) {
              return t.seconds > static_cast<double>(windows.frames) * frame;
-           }))
+           })) {
+    const double length = static_cast<double>(windows.frames) * frame,
+                 wanted = request.model.transcription.window_seconds;
     print_safely(
-        to, "long recordings are cut into windows of {:.1f} s, {:.1f} + {:.1f} s of overlap: {}\n",
-        static_cast<double>(windows.frames) * frame, static_cast<double>(windows.left) * frame,
-        static_cast<double>(windows.right) * frame,
+        to,
+        "long recordings are cut into windows of {:.1f} s{}, {:.1f} + {:.1f} s of overlap: {}\n",
+        length,
+        length < wanted + frame
+            ? ""
+            : fmt::format(" (the shortest of this model; --window asks for {:g} s)", wanted),
+        static_cast<double>(windows.left) * frame, static_cast<double>(windows.right) * frame,
         windows.exact ? "the result is exact" : "no frame sees beyond its window");
+  }
   print_safely(to, "{}", speed_of(transcripts, seconds));
 }
 

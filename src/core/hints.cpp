@@ -36,10 +36,18 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
+/// True if two names with the same ending are also near without it: "nope.json" is not "bom.json".
+bool near_without_ending(const fs::path& word, const fs::path& name) {
+  if (!word.has_extension() || word.extension() != name.extension()) return true;
+  const std::string a = fold_name(word.stem().string()), b = fold_name(name.stem().string());
+  return 2 * edit_distance(a, b) <= std::max(a.size(), b.size()) + 1;
+}
+
 /// The nearest name, or else the only one that begins with `word`; "" if there is none.
 std::string nearest_or_begun(const std::string& word, const std::vector<std::string>& names) {
   constexpr std::size_t kShortest = 3;
   std::string near = nearest_name(word, names);
+  if (!near.empty() && !near_without_ending(word, near)) near.clear();
   if (!near.empty() || word.size() < kShortest) return near;
   for (const std::string& name : names) {
     if (!name.starts_with(word)) continue;

@@ -86,8 +86,8 @@ class Checks {
   void averages() {
     if (deck_.eval.ema && deck_.train.ema == 0)
       add({"eval.ema", "train.ema"},
-          "eval.ema needs the averaged weights of train.ema, which is 0; set it to 0.999, for "
-          "example");
+          "--ema and eval.ema use averaged weights, which a run has only if it is trained with "
+          "train.ema above 0, for example train.ema=0.999; here it is 0. Leave --ema out");
   }
 
   void freezing() {

@@ -543,11 +543,13 @@ void add_service_keys(Table& table) {
           "Steps between log lines. The first and the last step and every evaluation are always "
           "logged. 0: only these.")
       .at_least(0);
-  log.add("style", &LogSection::style, "",
-          "Form of the lines of steps on the standard output. full: key=value; on a terminal the "
-          "fields that fit its width. compact: the lines of nanoGPT, \"step 250: train loss "
-          "1.9640, val loss 2.0123\" and \"iter 250: loss 1.9640, time 123.45ms, mfu 1.23%\". "
-          "log.txt has the whole full line in any case.");
+  log.add(
+      "style", &LogSection::style, "",
+      "Form of the lines of steps on the standard output. full: key=value; on a terminal the "
+      "fields that fit its width. compact: the lines of nanoGPT, \"step 250: train loss "
+      "1.9640, val loss 2.0123\" and \"iter 250: loss 1.9640, time 123.45ms, mfu 1.23%\" (speech: "
+      "also the speed as a multiple of real time). "
+      "log.txt has the whole full line in any case.");
   log.add("all_ranks", &LogSection::all_ranks, "",
           "Let every rank write to the terminal, not only rank 0.");
   log.add("verbose", &LogSection::verbose, "",

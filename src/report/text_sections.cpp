@@ -161,43 +161,49 @@ std::string score_text(const std::string& name, double value) {
   return fmt::format("{} {:.4f}{}", name, value, kind == "loss" ? " nats" : "");
 }
 
-/// The sets in an override data.validation={"NAME": "DATA"}, as NAME:DATA; none if it has another
-/// form.
-std::vector<std::string> validation_names(const std::string& source) {
-  constexpr std::string_view kKey = "data.validation={";
-  const std::size_t at = source.find(kKey);
-  std::vector<std::string> names;
-  if (at == std::string::npos) return names;
-  const std::size_t begin = at + kKey.size() - 1;
-  for (std::size_t end = source.find('}', begin); end != std::string::npos;
-       end = source.find('}', end + 1)) {
-    const nlohmann::json sets = document_of(source.substr(begin, end + 1 - begin));
-    if (!sets.is_object()) continue;
-    for (const auto& [name, value] : sets.items())
-      names.push_back(value.is_string() ? name + ":" + value.get<std::string>() : name);
-    break;
+/// The value of an override KEY=VALUE in `source`, where overrides are joined by blanks, which
+/// lists and objects may also contain; "" if there is none.
+std::string override_value(const std::string& source, const std::string& key) {
+  const std::size_t found = (" " + source).find(" " + key + "=");
+  if (found == std::string::npos) return {};
+  const std::size_t begin = found + key.size() + 1;
+  const bool list = source.compare(begin, 1, "[") == 0, object = source.compare(begin, 1, "{") == 0;
+  if (!list && !object) return source.substr(begin, source.find(' ', begin) - begin);
+  const char last = list ? ']' : '}';
+  for (std::size_t end = source.find(last, begin); end != std::string::npos;
+       end = source.find(last, end + 1)) {
+    std::string value = source.substr(begin, end + 1 - begin);
+    if (document_of(value).is_structured()) return value;
   }
+  return source.substr(begin);
+}
+
+/// The data that the value of data.val or data.validation names; a set as NAME:DATA.
+std::vector<std::string> data_named_by(std::string value) {
+  std::vector<std::string> names;
+  const nlohmann::json json = document_of(value);
+  if (json.is_object()) {
+    for (const auto& [name, data] : json.items())
+      names.push_back(data.is_string() ? name + ":" + data.get<std::string>() : name);
+    return names;
+  }
+  if (json.is_array()) {
+    for (const auto& data : json)
+      if (data.is_string()) names.push_back(data.get<std::string>());
+    return names;
+  }
+  std::erase_if(
+      value, [](char c) { return std::string_view("[]{}\"").find(c) != std::string_view::npos; });
+  if (!value.empty()) names.push_back(value);
   return names;
 }
 
 /// The validation set, the task, or the data that the command named instead of those of the run.
 std::string data_of(const EvaluationRecord& record) {
   if (!record.set.empty()) return record.set;
-  const std::vector<std::string> sets = validation_names(record.source);
-  std::vector<std::string> all;
-  for (const std::string& word : split(record.source, ' ')) {
-    const std::size_t is = word.find('=');
-    const std::string key = word.substr(0, is);
-    if (is == std::string::npos || (key != "data.val" && key != "data.validation")) continue;
-    if (key == "data.validation" && !sets.empty()) {
-      all.insert(all.end(), sets.begin(), sets.end());
-      continue;
-    }
-    std::string names = word.substr(is + 1);
-    std::erase_if(
-        names, [](char c) { return std::string_view("[]{}\"").find(c) != std::string_view::npos; });
-    if (!names.empty()) all.push_back(names);
-  }
+  std::vector<std::string> all = data_named_by(override_value(record.source, "data.val"));
+  for (std::string& set : data_named_by(override_value(record.source, "data.validation")))
+    all.push_back(std::move(set));
   if (!all.empty()) return "all of " + join(all, ", ");
   return "all validation data";
 }

@@ -83,7 +83,7 @@ std::string json_line(const EvaluationRecord& record, const std::string& time) {
   json["step"] = record.step;
   json["checkpoint"] = record.checkpoint;
   json["precision"] = record.precision;
-  json["task"] = record.set;
+  if (!record.set.empty()) json["task"] = record.set;
   json["kind"] = record.kind;
   if (!record.name.empty() && record.name != record.set) json["set"] = record.name;
   if (!record.source.empty()) json["source"] = record.source;

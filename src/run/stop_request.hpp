@@ -60,8 +60,8 @@ class StopRequest {
   /// Returns the greatest reason. `expected_seconds` is the time until the next call, including
   /// saves; the walltime check looks ahead by it. Local.
   Stop poll(double expected_seconds);
-  /// "SIGUSR1", "walltime of 1h 00m", "stop file runs/x/stop_now" ...; also for reasons that
-  /// another rank saw.
+  /// "SIGUSR1, which ...", "walltime of 1h 00m", "stop file runs/x/stop_now" ...; also for reasons
+  /// that another rank saw.
   std::string reason(Stop stop) const;
 
  private:

@@ -12,6 +12,22 @@
 namespace choir {
 namespace {
 
+/// NumPy's name of a type; "" for one that is not written.
+std::string_view npy_type_of(DType type) {
+  switch (type) {
+    case DType::f32:
+      return "<f4";
+    case DType::f64:
+      return "<f8";
+    case DType::u16:
+      return "<u2";
+    case DType::i32:
+      return "<i4";
+    default:
+      return {};
+  }
+}
+
 // Version 1.0: a magic, the length of a Python dict, and the dict, padded so that data are aligned.
 std::string header_of(const TensorView& array) {
   constexpr std::size_t kAlignment = 64, kFixedBytes = 10;
@@ -20,7 +36,7 @@ std::string header_of(const TensorView& array) {
     shape += fmt::format("{}{},", dim > 0 ? " " : "", array.shape[dim]);
   if (array.shape.rank() > 1) shape.pop_back();  // only a tuple of one ends in a comma
   std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
-                                 array.dtype == DType::f64 ? "<f8" : "<f4", shape);
+                                 npy_type_of(array.dtype), shape);
   const std::size_t bare = kFixedBytes + dict.size() + 1;
   dict.append((kAlignment - bare % kAlignment) % kAlignment, ' ');
   dict += '\n';
@@ -32,7 +48,8 @@ std::string header_of(const TensorView& array) {
 
 [[noreturn]] void refuse_array(const std::string& path, const std::string& why) {
   throw StorageError(fmt::format("'{}' {}", path, why),
-                     "float32, float64, int32 and int64 arrays of numpy.save are supported");
+                     "float32, float64, uint16, int32 and int64 arrays of numpy.save are "
+                     "supported");
 }
 
 /// The rest of the header's dict after "'key':", from its value on.
@@ -84,8 +101,7 @@ void widen(const std::string& bytes, std::vector<double>& to) {
 }  // namespace
 
 void write_npy(const std::string& path, const TensorView& array) {
-  CHOIR_CHECK(array.dtype == DType::f32 || array.dtype == DType::f64, "an array of {}",
-              name_of(array.dtype));
+  CHOIR_CHECK(!npy_type_of(array.dtype).empty(), "an array of {}", name_of(array.dtype));
   const std::string header = header_of(array);
   const auto head = std::ssize(header), bytes = static_cast<std::int64_t>(array.bytes());
   PendingFile file(path);

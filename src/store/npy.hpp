@@ -7,7 +7,8 @@
 
 namespace choir {
 
-/// Local. Writes float32 or float64 in C order, first under a temporary name. Throws StorageError.
+/// Local. Writes float32, float64, uint16 or int32 in C order, first under a temporary name. Throws
+/// StorageError.
 void write_npy(const std::string& path, const TensorView& array);
 
 /// An array read from a file. A double holds the numbers of every supported type exactly, except

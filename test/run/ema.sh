@@ -92,10 +92,10 @@ expect "averages that begin on the way" 0 "train.ema: the average begins here" "
 train 2 half "${quiet[@]}" train.max_steps=22
 expect "averages that end on the way" 0 "train.ema is 0: the averaged weights of half/checkpoints/step_00000020 are dropped" "22 (2 now)"
 run 1 eval half --ema
-expect "--ema without averages" 2 "eval.ema needs the averaged weights of train.ema"
+expect "--ema without averages" 2 "--ema and eval.ema use averaged weights" "Leave --ema out"
 run 1 eval half train.ema=0.9 eval.ema=true
 expect "... in the checkpoint" 2 "half/checkpoints/step_00000022 has no averaged weights"
 train 1 refused eval.ema=true
-expect "eval.ema without train.ema" 2 "eval.ema needs the averaged weights of train.ema"
+expect "eval.ema without train.ema" 2 "--ema and eval.ema use averaged weights" "Leave --ema out"
 train 1 refused train.ema=1
 expect "a decay of 1" 2 "train.ema"

@@ -98,6 +98,21 @@ expect "a stop without a save" 0 "The run was stopped before it could be saved; 
 # shellcheck disable=SC2016
 quickstart_of_speech 'case "$*" in *" train "*) exit 1 ;; esac'
 expect "a training that fails" 1 "That ended with exit code 1; the lines above say why."
+# shellcheck disable=SC2016
+quickstart_of_speech 'case "$*" in *" bench step "*) echo "3 steps: median 1000.0 ms" ;; *" train "*) exit 1 ;; esac'
+expect "a slow machine takes fewer steps of the deck" 1 "This machine is slow: 500 of the deck's 2500 steps, 1000 ms each, take about 8.3 minutes" \
+  "run.dir=runs/asr_digits " "train.max_steps=500"
+echo '{"step":120,"loss":1.5}' >runs/asr_digits/metrics.jsonl
+echo '{"train": {"max_steps": 500}}' >runs/asr_digits/deck.json
+# shellcheck disable=SC2016
+quickstart_of_speech 'case "$*" in *" train "*) exit 1 ;; esac'
+expect "... also when it goes on" 1 "runs/asr_digits has 120 of 500 steps and is continued" "run.dir=runs/asr_digits " "train.max_steps=500"
+check "... without timing a step again" lacks out "Timing a step"
+rm -r runs/asr_digits
+# shellcheck disable=SC2016
+quickstart_of_speech 'case "$*" in *" bench step "*) echo "3 steps: median 1.0 ms" ;; *" train "*) exit 1 ;; esac'
+expect "a fast machine takes all steps of the deck" 1 "for about 10 minutes in all" "All 2500 steps of the deck, 1 ms each"
+check "... and leaves them to the deck" lacks out "train.max_steps="
 
 cat >Makefile <<'END'
 all: a b

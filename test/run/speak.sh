@@ -59,6 +59,19 @@ sed 's/\x18\x00\x00\x00$/\x19\x00\x00\x00/' codes.npy >wrong.npy
 run 1 speak codec --codes wrong.npy --out x.wav
 expect "codes of another codec" 3 "25 in frame 2" "0 to 24"
 
+run 1 speak codec corpus/1.wav --out direct.wav --save-codes saved.npy --json
+expect "codes are saved" 0 '"codes":"saved.npy"'
+check "... in 16 bits" has saved.npy "'descr': '<u2'"
+run 1 speak codec --codes saved.npy --out again.wav
+expect "... and spoken" 0 "saved.npy -> again.wav"
+# Only the end differs: a recording need not end with a frame.
+check "... the same sound" eval 'cmp -n $(($(wc -c <direct.wav) - 44)) -i 44 direct.wav again.wav'
+run 2 speak codec corpus/1.wav corpus/2.wav --out said --save-codes saved
+expect "... of several recordings" 0 "in saved/1.npy" "in saved/2.npy"
+check "... the same codes" cmp saved.npy saved/1.npy
+run 1 speak codec --codes saved.npy --out x.wav --save-codes y.npy
+expect "codes of codes" 2 "--codes has them"
+
 run 1 prepare codes codec packed
 expect "codes of packed speech" 0 "packed/codes.codec.bin, 3 recordings" "2 x 25 codes"
 cp packed/codes.codec.bin one.bin

@@ -131,7 +131,8 @@ expect "... also packed audio without labels" 0 "val_wer="
 check "... which stays as it is" eval '! ls unlabelled/labels.* unlabelled/tokenizer.* 2>/dev/null'
 tr 'a-z' 'A-Z' <digits/val.json | sed -E 's/"AUDIO_FILEPATH":"([^"]*)"/"audio_filepath":"\L\1"/; s/"(OFFSET|DURATION|TEXT|ID|LANG|SPEAKER)"/"\L\1"/g' >digits/upper.json
 run 1 eval manifests 'data.val=["digits/upper.json"]'
-expect "capitals that the run does not have" 3 "outside the vocabulary" \
+expect "capitals that the run does not have count as errors" 0 "texts have characters that the model cannot write (" \
+  "the loss is without them" "'upper': no loss, WER 100.00 %" "val_wer=1" \
   "\`choir prepare manifest digits/upper.json --lower-case --out digits/upper_plain.json\`"
 run 1 prepare manifest digits/upper.json --lower-case --out digits/upper_plain.json
 run 1 eval manifests 'data.val=["digits/upper_plain.json"]'
@@ -186,8 +187,17 @@ expect "recordings that changed are packed again" 0 "recordings of 'changing/val
 run 1 eval manifests "${changed[@]}"
 expect "... once" 0 "have changed" "val_wer="
 check "... only" lacks stdout "packing"
+sed 1d digits/train.json >digits/rest.json
+run 1 eval manifests 'data.val=["digits/rest.json"]'
+loss_of() { sed -nE "s/.*'$1': (loss [0-9.]+), WER.*/\1/p" out; }
+words_of() { sed -nE "s/.*'$1': .*, ([0-9]+) words\).*/\1/p" out; }
+rest=$(loss_of rest) words=$(words_of rest)
 run 1 eval manifests 'data.val=["digits/other.json"]'
-expect "characters that the run does not have" 3 "of 'digits/other.json'" "line 1, " "outside the vocabulary: b"
+expect "a text that the run cannot write" 0 "validation 'other': 1 of" "texts has characters that the model cannot write (b)"
+check "... adds nothing to the loss" eval '[ -n "$rest" ] && [ "$rest" = "$(loss_of other)" ]'
+check "... and its words are compared" test "$(words_of other)" -gt "$words"
+run 2 eval manifests 'data.val=["digits/other.json"]'
+check "... also on two ranks" test "$rest" = "$(loss_of other)"
 train_speech 1 gone 'data.train=["digits/trian.json"]'
 expect "a manifest that is not there" 3 "there is no file or folder 'digits/trian.json'" "did you mean 'digits/train.json'?"
 train_speech 1 sounds 'data.train=["digits/nothing"]' 'data.val=[]'

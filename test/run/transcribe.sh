@@ -30,6 +30,9 @@ run 0 transcribe run a.wav b.wav --beam 8
 expect "by beam search" 0 "transcribed 2 recordings"
 run 0 transcribe run c.wav --window 1
 expect "in windows" 0 "long recordings are cut into windows of" "no frame sees beyond its window"
+check "... of the length asked for" lacks out "the shortest of this model"
+run 0 transcribe run c.wav --window 0.1
+expect "in windows that are too short" 0 "(the shortest of this model; --window asks for 0.1 s)"
 
 run 0 transcribe run --manifest digits/val.json --out out.json
 expect "a manifest" 0 "WER" "CER" "insertions" "transcribed"

@@ -24,6 +24,7 @@
 #include "src/data/audio/audio_error.hpp"
 #include "src/data/audio/audio_manifest.hpp"
 #include "src/data/audio/recording_list.hpp"
+#include "src/data/audio/sound_stream.hpp"
 
 namespace choir {
 namespace {
@@ -140,9 +141,16 @@ struct Length {
   int channels = 1;
   std::string shortfall;  ///< AudioDecoder::shortfall()
 };
-Length length_of_recording(const fs::path& path) {
-  const AudioDecoder audio = AudioDecoder::from_file(path.string());
-  return {audio.seconds(), audio.channels(), audio.shortfall()};
+
+/// Decodes all samples. Throws AudioError for damage, which headers do not show.
+void decode(AudioDecoder& audio, const std::string& path) {
+  constexpr std::int64_t kAtOnce = 1 << 20;
+  for (std::int64_t first = 0; first < audio.frames(); first += kAtOnce)
+    audio.read(first, std::min(kAtOnce, audio.frames() - first), {.value = 0}, audio.rate());
+  if (file_of_recording(path) != path) return;  // of an archive
+  if (const std::string fault = flac_checksum_fault(path); !fault.empty())
+    throw AudioError(AudioFault::unreadable, fmt::format("'{}' {}", path, fault),
+                     "encode it again from its source; `flac -t FILE` tests it, too");
 }
 
 /// A cut of Lhotse as a line of NeMo.
@@ -269,7 +277,10 @@ class ManifestLines {
   /// The length of a file; segments of one file usually follow one another.
   const Length& length_of(const fs::path& sound) {
     if (sound == measured_) return length_;
-    length_ = length_of_recording(sound);
+    AudioDecoder audio = AudioDecoder::from_file(sound.string());
+    length_ = {audio.seconds(), audio.channels(), audio.shortfall()};
+    if (!opened_.contains(sound.string())) check(audio, sound.string());
+    opened_.insert(sound.string());
     measured_ = sound;
     if (!length_.shortfall.empty() && summary_.cut_off++ == 0)
       summary_.first_cut_off = fmt::format("{} {}", sound.string(), length_.shortfall);
@@ -281,6 +292,17 @@ class ManifestLines {
     std::string text, group;
     double seconds = 0;
   };
+
+  /// Decodes a recording, unless those before it already last as long as the options want.
+  void check(AudioDecoder& audio, const std::string& path) {
+    if (summary_.seconds_decoded >= 3600 * options_.checked_hours) {
+      ++summary_.opened;
+      return;
+    }
+    decode(audio, path);
+    ++summary_.decoded;
+    summary_.seconds_decoded += audio.seconds();
+  }
 
   /// The name of the lines that are held out together. That of a recording is without the folders
   /// above its own, so that data that were moved are divided as before.
@@ -342,6 +364,7 @@ class ManifestLines {
 
   fs::path measured_;  ///< the file of length_
   Length length_;
+  std::set<std::string> opened_;  ///< files that were checked
   fs::path here_;
   const FolderManifestOptions& options_;
   FolderManifestSummary& summary_;
@@ -479,6 +502,13 @@ void require_manifest_place(const std::vector<std::string>& inputs, const std::s
 std::string FolderManifestSummary::to_string() const {
   std::string text =
       fmt::format("recordings  {}, {}\n", format_count(recordings), format_duration(seconds));
+  if (decoded > 0)
+    text += fmt::format("checked     {}, {}: every sample was decoded\n",
+                        counted(decoded, "recording"), format_duration(seconds_decoded));
+  if (opened > 0)
+    text +=
+        fmt::format("not decoded {}, whose headers alone were read: --check-audio decodes all\n",
+                    counted(opened, "recording"));
   if (without_text > 0)
     text += fmt::format("left out    {} without a text\n", format_count(without_text));
   if (unused_texts > 0)

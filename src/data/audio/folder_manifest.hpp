@@ -14,6 +14,9 @@ struct FolderManifestOptions {
   bool untexted = false;  ///< leaves out recordings without a text instead of refusing them
   bool no_texts = false;  ///< writes all texts as "", and needs none
   bool skip_bad = false;  ///< leaves out recordings that cannot be read instead of refusing them
+  /// Hours of sound, in the order of the lines, whose recordings are decoded to find damage. Only
+  /// the headers of further recordings are read. An hour takes about a second.
+  double checked_hours = 10;
   /// Share of the lines that are written to a manifest of their own, OUT_held.json; 0: none. Lines
   /// of one "recording", "speaker" or "folder" are never divided.
   double held_out = 0;
@@ -41,6 +44,9 @@ struct FolderManifestSummary {
   std::int64_t held = 0;         ///< lines that are held out, included in `recordings`
   std::int64_t groups_held = 0;  ///< recordings, speakers or folders that they belong to
   double seconds_held = 0;
+  std::int64_t decoded = 0;  ///< recordings that were decoded completely
+  double seconds_decoded = 0;
+  std::int64_t opened = 0;         ///< recordings of which only the header was read
   std::string held_path, held_by;  ///< their manifest; "recording", "speaker" or "folder"
   /// Lines for the user.
   std::string to_string() const;
@@ -65,7 +71,7 @@ inline constexpr double kDurationTolerance = 0.1;
 /// inputs are divided equally.
 ///
 /// Throws DataError for a folder that does not exist or has no recording, a recording that cannot
-/// be opened or has no text, a text that is empty or not UTF-8, two texts for one recording, and a
+/// be decoded or has no text, a text that is empty or not UTF-8, two texts for one recording, and a
 /// segment that does not lie in its recording; DeckError for an `out` that is no place for a
 /// manifest (require_manifest_place()); StorageError if the manifest cannot be written.
 FolderManifestSummary write_folder_manifest(const std::vector<std::string>& paths,

@@ -251,7 +251,7 @@ std::string LabelSummary::to_string() const {
                   format_count(utterances), format_count(without_text), format_count(ids),
                   ids == 0 ? 0.0 : static_cast<double>(letters) / static_cast<double>(ids));
   if (bad > 0)
-    text += fmt::format("left out    {} with characters outside the vocabulary:\n  {}\n",
+    text += fmt::format("no ids      {} with characters outside the vocabulary:\n  {}\n",
                         format_count(bad), join(first_bad, "\n  "));
   return text + fmt::format("written     {}\n            {}", labels_path, units_path);
 }
@@ -401,8 +401,11 @@ std::string write_missing_labels(const FirstUsePaths& paths, const FirstUse& opt
     if (!paths.made[i] ||
         LabelFile::find(folder, name, AudioCatalog::open(folder).hash(), units.hash()))
       continue;
-    log.info("data: {}",
-             write_labels(folder, units, name, options.on_bad, options.bad_cap).to_string());
+    // Validation data keep texts without labels: error rates compare texts.
+    const bool training = i < paths.training;
+    const OnBad on_bad = training ? options.on_bad : OnBad::skip;
+    const double cap = training ? options.bad_cap : 1;
+    log.info("data: {}", write_labels(folder, units, name, on_bad, cap).to_string());
   }
   return units.to_json();
 }

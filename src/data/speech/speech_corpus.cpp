@@ -9,6 +9,7 @@
 #include "src/core/hash.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/data/audio/packed_audio.hpp"
 
 namespace choir {
@@ -20,11 +21,6 @@ constexpr LeftOut kReasons[] = {LeftOut::too_short,     LeftOut::too_long, LeftO
                                 LeftOut::many_labels,   LeftOut::damaged,  LeftOut::bad_text,
                                 LeftOut::ctc_impossible};
 static_assert(std::size(kReasons) == kLeftOutReasons);
-
-bool is_bad(LeftOut reason) {
-  return reason == LeftOut::damaged || reason == LeftOut::bad_text ||
-         reason == LeftOut::ctc_impossible;
-}
 
 }  // namespace
 
@@ -81,7 +77,10 @@ bool SpeechSift::judge(const AudioCatalog& catalog, const LabelFile& labels, std
   if (!countable || (filter_.max_duration > 0 && seconds > filter_.max_duration))
     return out(LeftOut::too_long, fmt::format(", {:.2f} s", seconds));
   if (damaged) return out(LeftOut::damaged);
-  if (labels.bad(i)) return out(LeftOut::bad_text);
+  if (labels.bad(i)) {
+    leave_out(LeftOut::bad_text, catalog, i);
+    return keeps(LeftOut::bad_text);
+  }
   const auto ids = labels[i];
   const double rate = static_cast<double>(ids.size()) / seconds;
   if (rate < filter_.min_labels_per_second)
@@ -96,7 +95,16 @@ bool SpeechSift::judge(const AudioCatalog& catalog, const LabelFile& labels, std
   leave_out(LeftOut::ctc_impossible, catalog, i,
             fmt::format(", {:.2f} s: {} labels with {} repeats, {} frames", seconds, ids.size(),
                         needed - std::ssize(ids), frames_.frames(samples)));
-  return validation_;
+  return keeps(LeftOut::ctc_impossible);
+}
+
+bool SpeechSift::keeps(LeftOut reason) const {
+  return validation_ && (reason == LeftOut::bad_text || reason == LeftOut::ctc_impossible);
+}
+
+bool SpeechSift::is_bad(LeftOut reason) const {
+  return !keeps(reason) && (reason == LeftOut::damaged || reason == LeftOut::bad_text ||
+                            reason == LeftOut::ctc_impossible);
 }
 
 void SpeechSift::add(int leaf, const AudioCatalog& catalog, const LabelFile& labels,
@@ -119,7 +127,7 @@ void SpeechSift::add(int leaf, const AudioCatalog& catalog, const LabelFile& lab
 std::int64_t SpeechSift::bad() const {
   std::int64_t sum = 0;
   for (const LeftOut reason : kReasons)
-    if (is_bad(reason) && !(validation_ && reason == LeftOut::ctc_impossible)) sum += count(reason);
+    if (is_bad(reason)) sum += count(reason);
   return sum;
 }
 
@@ -172,10 +180,9 @@ std::string SpeechSift::to_string() const {
   for (const LeftOut reason : kReasons) {
     const Count& c = counts_[static_cast<std::size_t>(reason)];
     if (c.utterances == 0) continue;
-    const bool kept = validation_ && reason == LeftOut::ctc_impossible;
-    text += fmt::format("\n{} {} ({:.2f} hours): {}; first {}", kept ? "counted" : "left out",
-                        format_count(c.utterances), c.seconds / 3600, name_of(reason),
-                        join(c.first, "; "));
+    text += fmt::format("\n{} {} ({:.2f} hours): {}; first {}",
+                        keeps(reason) ? "counted" : "left out", format_count(c.utterances),
+                        c.seconds / 3600, name_of(reason), join(c.first, "; "));
   }
   if (count(LeftOut::ctc_impossible) > 0) text += "\nCTC impossible for: " + cure();
   return text;
@@ -228,7 +235,7 @@ LabelFile labels_of(const AudioCatalog& catalog, const SpeechCorpusOptions& opti
     for (const std::string& name : {options.own_labels, options.labels})
       if (auto found = LabelFile::find(folder, name, catalog.hash(), options.tokenizer_hash))
         return std::move(*found);
-    return options.make_labels(catalog);
+    return options.make_labels(catalog, options.validation);
   }
   const bool own =
       !options.own_labels.empty() && fs::exists(LabelFile::path(folder, options.own_labels));
@@ -393,6 +400,10 @@ std::uint32_t SpeechCorpus::crc(const SpeechItem& item) const {
 
 std::span<const std::int32_t> SpeechCorpus::labels(const SpeechItem& item) const {
   return at(item.leaf).labels[item.utterance];
+}
+
+bool SpeechCorpus::has_labels(const SpeechItem& item) const {
+  return !at(item.leaf).labels.bad(item.utterance);
 }
 
 std::string SpeechCorpus::place_of(const SpeechItem& item) const {

@@ -37,7 +37,7 @@ enum class LeftOut {
   few_labels,      ///< below min_labels_per_second
   many_labels,     ///< above max_labels_per_second
   damaged,         ///< bad: the samples do not match their checksum
-  bad_text,        ///< bad: the text has characters outside the vocabulary
+  bad_text,        ///< bad: the text has characters outside the vocabulary, so it has no labels
   ctc_impossible,  ///< bad: labels + repeated neighbours among them > frames
 };
 inline constexpr int kLeftOutReasons = 7;
@@ -49,8 +49,8 @@ std::int64_t ctc_frames(std::span<const std::int32_t> labels);
 
 class SpeechSift {
  public:
-  /// With `validation`, an utterance for which CTC is impossible is counted but kept, because the
-  /// error rate covers every utterance.
+  /// With `validation`, utterances without labels, and those for which CTC is impossible, are
+  /// counted but kept, because the error rate compares the texts of all utterances.
   SpeechSift(const SpeechFilter& filter, const SpeechFrames& frames, bool validation);
 
   /// Appends the utterances of a folder that pass, in order, to `kept`. `damaged` has an entry per
@@ -78,6 +78,10 @@ class SpeechSift {
     double seconds = 0;
     std::vector<std::string> first;  // at most three
   };
+  /// True for a reason that keeps utterances of validation data.
+  bool keeps(LeftOut reason) const;
+  /// True for a reason that is a fault of the data, and not a wish of the user.
+  bool is_bad(LeftOut reason) const;
   /// True if the utterance is used.
   bool judge(const AudioCatalog& catalog, const LabelFile& labels, std::int64_t i, bool damaged);
   void leave_out(LeftOut reason, const AudioCatalog& catalog, std::int64_t i,
@@ -98,9 +102,9 @@ struct SpeechCorpusOptions {
   std::string labels;  ///< NAME of labels.NAME.bin; "": no labels are read
   /// Name that is taken instead where a folder has labels of it, see own_labels_name(); "": none.
   std::string own_labels;
-  /// Makes the labels of a folder that has none in the units of `tokenizer_hash`, in memory; empty:
-  /// such a folder is refused.
-  std::function<LabelFile(const AudioCatalog&)> make_labels;
+  /// Makes the labels of a folder that has none in the units of `tokenizer_hash`, in memory, for
+  /// training or for validation; empty: such a folder is refused.
+  std::function<LabelFile(const AudioCatalog&, bool validation)> make_labels;
   int sample_rate = 0;  ///< sample rate of the model; 0: any rate that all folders share
   std::uint64_t tokenizer_hash = 0;  ///< tokenizer of the model; 0: any that all folders share
   SpeechFrames frames;
@@ -139,6 +143,8 @@ class SpeechCorpus {
   TokenExtent extent(const SpeechItem& item) const;
   std::uint32_t crc(const SpeechItem& item) const;
   std::span<const std::int32_t> labels(const SpeechItem& item) const;
+  /// False if the text has characters outside the vocabulary; validation only.
+  bool has_labels(const SpeechItem& item) const;
   /// Index of an utterance among the utterances of all folders.
   std::int64_t number(const SpeechItem& item) const { return at(item.leaf).first + item.utterance; }
   /// "utterance 7 of 'data/a' (data/a/audio_00000.pcm, samples 64 to 16064)"

@@ -393,6 +393,17 @@ const SpeechBatch& SpeechDataset::eval_batch(int set, std::int64_t call) {
 const std::string& SpeechDataset::eval_text(int set, const SpeechRow& row) const {
   return state_->evaluation(set).corpus().text(row.item);
 }
+bool SpeechDataset::eval_has_labels(int set, const SpeechRow& row) const {
+  return state_->evaluation(set).corpus().has_labels(row.item);
+}
+UnwritableTexts SpeechDataset::eval_unwritable(int set, const Vocabulary& vocabulary) const {
+  UnwritableTexts unwritable(vocabulary);
+  const SpeechCorpus& corpus = state_->evaluation(set).corpus();
+  for (int leaf = 0; leaf < corpus.folders(); ++leaf)
+    for (const SpeechItem& item : corpus.items(leaf))
+      if (!corpus.has_labels(item)) unwritable.add(corpus.text(item));
+  return unwritable;
+}
 std::string SpeechDataset::eval_place(int set, std::int32_t leaf, std::int32_t utterance) const {
   return state_->evaluation(set).corpus().catalog(leaf).name(utterance);
 }

@@ -11,6 +11,7 @@
 
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
+#include "src/data/audio/transcript_form.hpp"
 #include "src/data/sampling/blend.hpp"
 #include "src/data/sampling/sampler.hpp"
 #include "src/data/speech/speech_corpus.hpp"
@@ -104,7 +105,8 @@ struct SpeechDataConfig {
   std::vector<SpeechEvalSet> eval;
   std::string labels;      ///< NAME of labels.NAME.bin in every folder; "": none
   std::string own_labels;  ///< see SpeechCorpusOptions
-  std::function<LabelFile(const AudioCatalog&)> make_labels;  ///< see SpeechCorpusOptions
+  /// See SpeechCorpusOptions.
+  std::function<LabelFile(const AudioCatalog&, bool validation)> make_labels;
   int sample_rate = 0;               ///< sample rate of the model; 0: the rate of the data
   std::uint64_t tokenizer_hash = 0;  ///< tokenizer of the checkpoint; 0: any
   std::int64_t vocab_size = 0;  ///< vocabulary of the model without the blank; 0: that of the data
@@ -200,6 +202,10 @@ class SpeechDataset {
   const SpeechBatch& eval_batch(int set, std::int64_t call);
   /// Local. The reference text of a row of an eval batch.
   const std::string& eval_text(int set, const SpeechRow& row) const;
+  /// Local. False if the vocabulary cannot write the text of the row, so that it has no loss.
+  bool eval_has_labels(int set, const SpeechRow& row) const;
+  /// Local. The texts of a set that the vocabulary cannot write.
+  UnwritableTexts eval_unwritable(int set, const Vocabulary& vocabulary) const;
   /// Local. The recording of an utterance as its manifest names it, with its offset; see
   /// AudioCatalog::name().
   std::string eval_place(int set, std::int32_t leaf, std::int32_t utterance) const;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "src/core/quantities.hpp"
@@ -28,11 +29,14 @@ void append(std::vector<std::int16_t>& to, const std::vector<std::int16_t>& more
 
 }  // namespace
 
-Spoken Speaker::recording(const std::string& file, const std::string& target) {
+Spoken Speaker::recording(const std::string& file, const std::string& target,
+                          const std::string& codes_target) {
   refuse_overwriting(file, target);
+  refuse_overwriting(file, codes_target);
   const RecordingSource source{file, 0, -1, channel_choice_of(options_.channel)};
   Recording recording = Recording::open(source, coder_.sample_rate());
-  Spoken spoken{.from = file, .to = target, .seconds = recording.seconds()};
+  Spoken spoken{
+      .from = file, .to = target, .codes_to = codes_target, .seconds = recording.seconds()};
   const double began = now_seconds();
   std::vector<std::int16_t> audio = recording.read(0, recording.samples());
   std::vector<std::int32_t> codes;
@@ -50,6 +54,7 @@ Spoken Speaker::recording(const std::string& file, const std::string& target) {
   sound.resize(audio.size());
   spoken.stoi = stoi(audio, sound, coder_.sample_rate());
   write(sound, target);
+  if (!codes_target.empty()) write_codes(codes, codes_target);
   return spoken;
 }
 
@@ -112,7 +117,7 @@ std::vector<std::int32_t> Speaker::read_codes(const std::string& file) const {
   if (array.shape.rank() != 2 || array.shape[1] != books)
     throw DataError(
         fmt::format("'{}' is {}, not [frames, {}]", file, to_string(array.shape), books),
-        "expected one code per codebook and frame, as int32, int64 or floats");
+        "expected one code per codebook and frame, as uint16, int32, int64 or floats");
   std::vector<std::int32_t> codes;
   for (const double value : array.values) {
     if (!(value >= 0 && value < static_cast<double>(most)) || value != std::floor(value))
@@ -123,6 +128,14 @@ std::vector<std::int32_t> Speaker::read_codes(const std::string& file) const {
   }
   if (codes.empty()) throw DataError(fmt::format("'{}' has no frames", file));
   return codes;
+}
+
+void Speaker::write_codes(std::vector<std::int32_t>& codes, const std::string& target) const {
+  const Shape shape{std::ssize(codes) / coder_.codebooks(), coder_.codebooks()};
+  if (coder_.codes_per_book() > std::numeric_limits<std::uint16_t>::max() + 1)
+    return write_npy(target, {codes.data(), DType::i32, shape});
+  std::vector<std::uint16_t> narrow(codes.begin(), codes.end());
+  write_npy(target, {narrow.data(), DType::u16, shape});
 }
 
 void Speaker::write(const std::vector<std::int16_t>& sound, const std::string& target) const {

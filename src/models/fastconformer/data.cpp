@@ -236,6 +236,17 @@ std::string ctc_warning_of(const SpeechSift& sift, const std::string& what,
       all.substr(all.rfind('\n') + 1));
 }
 
+/// Collective. Warns of texts of validation sets that the vocabulary cannot write.
+void warn_of_unwritable_texts(const SpeechData& data, Mesh& mesh, Logger& log) {
+  together(mesh.world(), [&] {
+    if (mesh.rank() != 0) return;
+    for (int set = 0; set < data.set->eval_sets(); ++set)
+      if (const std::string line = unwritable_texts_of(*data.set, set, data.vocabulary);
+          !line.empty())
+        log.warn("data: {}", line);
+  });
+}
+
 }  // namespace
 
 SpeechTrainingData::SpeechTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
@@ -250,6 +261,7 @@ SpeechTrainingData::SpeechTrainingData(const Deck& deck, const BatchSizes& batch
                                    speech_of(deck).subsampling));
   for (const std::string& line : lines)
     if (!line.empty() && mesh.rank() == 0) log.warn("data: {}", line);
+  warn_of_unwritable_texts(data_, mesh, log);
   if (!has_validation()) warn_without_validation(mesh, log);
 }
 
@@ -301,7 +313,9 @@ std::vector<std::string> SpeechTrainingData::take_warnings() {
 }
 
 SpeechEvaluationData::SpeechEvaluationData(const Deck& deck, const std::string& vocabulary,
-                                           Mesh& mesh)
-    : data_(open_speech(deck, mesh, false, vocabulary)) {}
+                                           Mesh& mesh, Logger& log)
+    : data_(open_speech(deck, mesh, false, vocabulary)) {
+  warn_of_unwritable_texts(data_, mesh, log);
+}
 
 }  // namespace choir

@@ -180,7 +180,7 @@ class SpeechTrainingData final : public TrainingData {
 
 class SpeechEvaluationData final : public EvaluationData {
  public:
-  SpeechEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh);
+  SpeechEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh, Logger& log);
   std::vector<BatchShape> shapes() const override {
     return largest_shapes(data_.set->eval_shapes());
   }

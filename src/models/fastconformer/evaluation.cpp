@@ -2,8 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <limits>
+
 #include "kernels/ctc/ctc.hpp"
 #include "kernels/sums/sums.hpp"
+#include "src/core/quantities.hpp"
+#include "src/data/audio/prepare_audio.hpp"
 #include "src/data/speech/ctc_decoder.hpp"
 
 namespace choir {
@@ -16,7 +20,7 @@ Tensor SpeechRecogniser::on_device(const TensorView& host) {
   return there;
 }
 
-void SpeechRecogniser::run(const ModelBatch& batch) {
+void SpeechRecogniser::run(const ModelBatch& batch, std::span<const std::int64_t> without_loss) {
   frames_ = 0;
   const Tensor logits = instance_.forward(Mode::generate, batch);
   if (logits.empty()) return;
@@ -26,7 +30,15 @@ void SpeechRecogniser::run(const ModelBatch& batch) {
   const std::int64_t symbols = instance_.options().model.vocab_size() + 1;
   const std::int64_t stages = batch["frame_lengths"].shape[0] - 1;
   // The pass points to lengths in memory that was released with its copy of the batch.
-  const Tensor frame_lengths = on_device(batch["frame_lengths"].slice(stages, 1));
+  TensorView loss_lengths = batch["frame_lengths"].slice(stages, 1);
+  if (!without_loss.empty()) {
+    const auto* all = loss_lengths.as<std::int32_t>();
+    loss_lengths_.assign(all, all + sequence.batch);
+    // A row of 0 frames and 0 labels costs 0.
+    for (const std::int64_t row : without_loss) loss_lengths_[static_cast<std::size_t>(row)] = 0;
+    loss_lengths.data = loss_lengths_.data();
+  }
+  const Tensor frame_lengths = on_device(loss_lengths);
   const Tensor labels = on_device(batch["labels"]),
                label_lengths = on_device(batch["label_lengths"]);
   const Tensor best =
@@ -93,7 +105,10 @@ std::string SpeechMeaning::describe(const Scores& scores, Validation& to) const 
   for (auto& of_characters : characters.by_name("characters", "character_"))
     to.errors.push_back(std::move(of_characters));
   const double audio = static_cast<double>(scores.count(kSamples)) / sample_rate_;
-  return fmt::format("loss {:.4f}, {}, real-time factor {:.5f}", to.loss,
+  const bool labelled = scores.count(kTargetsCounter) > 0;
+  if (!labelled) to.loss = std::numeric_limits<double>::quiet_NaN();
+  return fmt::format("{}, {}, real-time factor {:.5f}",
+                     labelled ? fmt::format("loss {:.4f}", to.loss) : "no loss",
                      rates_text(words, characters), audio > 0 ? scores.seconds / audio : 0);
 }
 
@@ -115,7 +130,11 @@ std::vector<SampleTags> SpeechScorer::tags(int set) const {
 void SpeechScorer::score(int set, std::int64_t call, SetSums& sums) {
   const SpeechBatch& batch = data_.set->eval_batch(set, call);
   if (sums.leaves_out(batch.rows.empty())) return;
-  recogniser_.run(speech_batch(batch));
+  std::vector<std::int64_t> without_loss;
+  for (std::int64_t r = 0; r < std::ssize(batch.rows); ++r)
+    if (!data_.set->eval_has_labels(set, batch.rows[static_cast<std::size_t>(r)]))
+      without_loss.push_back(r);
+  recogniser_.run(speech_batch(batch), without_loss);
   if (!recogniser_.has_result()) return;
   if (instance_.mesh().coordinates()[Axis::context] == 0) sums.add_losses(recogniser_.loss_sum());
   if (!sums.counts_here()) return;
@@ -140,6 +159,27 @@ void SpeechScorer::score(int set, std::int64_t call, SetSums& sums) {
                    .errors = words.edits(),
                    .units = words.reference()});
   }
+}
+
+std::string unwritable_texts_of(const SpeechDataset& data, int set, const Vocabulary& vocabulary) {
+  const UnwritableTexts unwritable = data.eval_unwritable(set, vocabulary);
+  if (unwritable.count() == 0) return {};
+  const std::vector<SpeechLeaf>& leaves = data.eval_leaves(set);
+  const std::vector<std::string> manifests =
+      leaves.size() == 1 ? packed_manifests(leaves.front().folder) : std::vector<std::string>{};
+  const std::string command =
+      unwritable.command(manifests.size() == 1 ? manifests.front() : "MANIFEST");
+  return fmt::format(
+      "validation '{}': {} of {} {} characters that the model cannot write ({}): error rates count "
+      "their words as errors, and the loss is without them{}",
+      data.eval_name(set), format_count(unwritable.count()),
+      counted(data.eval_sift(set).kept(), "text"), unwritable.count() == 1 ? "has" : "have",
+      unwritable.characters(),
+      command.empty() ? ""
+                      : fmt::format("; `{}` writes texts that it can{}", command,
+                                    unwritable.remaining() == 0
+                                        ? ""
+                                        : fmt::format(", except for {}", unwritable.remaining())));
 }
 
 std::string SpeechScorer::place(int set, std::int32_t source, std::int32_t number) const {

@@ -22,8 +22,9 @@ class SpeechRecogniser {
   explicit SpeechRecogniser(ModelInstance& instance) : instance_(instance) {}
 
   /// Collective like ModelInstance::forward(); the batch is in host memory. All ranks of the last
-  /// stage's tensor axis have the results; other stages have none.
-  void run(const ModelBatch& batch);
+  /// stage's tensor axis have the results; other stages have none. The rows `without_loss`, which
+  /// have no labels, add nothing to the loss.
+  void run(const ModelBatch& batch, std::span<const std::int64_t> without_loss = {});
 
   bool has_result() const { return frames_ > 0; }
   /// Sum of the losses of the batch; an utterance that CTC cannot spell counts as 0.
@@ -37,7 +38,7 @@ class SpeechRecogniser {
   ModelInstance& instance_;
   std::int64_t frames_ = 0;  ///< of the padded batch
   double loss_sum_ = 0;
-  std::vector<std::int32_t> best_, lengths_;
+  std::vector<std::int32_t> best_, lengths_, loss_lengths_;
 };
 
 /// Loss, error rates of words and characters as counts over whole sets, and speed.
@@ -77,6 +78,10 @@ class SpeechScorer final : public SetScorer {
   SpeechMeaning meaning_;
   SpeechRecogniser recogniser_;
 };
+
+/// Local. A line about the texts of a validation set that the vocabulary cannot write, with the
+/// command that writes them in another form; "" if there are none.
+std::string unwritable_texts_of(const SpeechDataset& data, int set, const Vocabulary& vocabulary);
 
 /// The text that the best symbols of frames spell.
 std::string greedy_text(std::span<const std::int32_t> best, std::int64_t blank,

@@ -441,8 +441,9 @@ std::unique_ptr<TrainingData> FastConformerFamily::open_data(const Deck& deck,
 
 std::unique_ptr<EvaluationData> FastConformerFamily::open_evaluation(const Deck& deck,
                                                                      const std::string& vocabulary,
-                                                                     Mesh& mesh, Logger&) const {
-  return std::make_unique<SpeechEvaluationData>(deck, vocabulary, mesh);
+                                                                     Mesh& mesh,
+                                                                     Logger& log) const {
+  return std::make_unique<SpeechEvaluationData>(deck, vocabulary, mesh, log);
 }
 
 std::unique_ptr<SyntheticBatches> FastConformerFamily::synthetic_batches(const ModelConfig& config,

@@ -151,9 +151,10 @@ OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, 
     const Vocabulary vocabulary = Vocabulary::from_json(known, "the units of the labels");
     config.tokenizer_hash = vocabulary.hash();
     if (!given.empty())
-      config.make_labels = [vocabulary, on_bad = config.on_bad,
-                            cap = config.bad_cap](const AudioCatalog& catalog) {
-        return labels_in_memory(catalog, vocabulary, on_bad, cap);
+      config.make_labels = [vocabulary, on_bad = config.on_bad, cap = config.bad_cap](
+                               const AudioCatalog& catalog, bool validation) {
+        return validation ? labels_in_memory(catalog, vocabulary, OnBad::skip, 1)
+                          : labels_in_memory(catalog, vocabulary, on_bad, cap);
       };
     config.own_labels = own_labels_name(config.labels, config.tokenizer_hash);
   }

@@ -100,6 +100,8 @@ std::string compact_lines(const StepMetrics& m) {
   }
   text += fmt::format("iter {}: loss {:.4f}, time {:.2f}ms, mfu {:.2f}%", m.step, m.result.loss,
                       1e3 * m.dt, 100 * m.mfu);
+  if (m.audio_seconds > 0 && m.dt > 0)
+    text += fmt::format(", {:.1f} x real time", m.audio_seconds / m.dt);
   return m.result.updated ? text : text + ", skipped";
 }
 

@@ -46,7 +46,7 @@ std::string format_line(const StepMetrics& metrics, int ranks);
 /// important ones are left out first. The step and the loss always stay.
 std::string fitting_line(const std::string& line, std::size_t columns);
 /// The lines that nanoGPT prints: "step N: train loss X, val loss X" after an evaluation, and
-/// "iter N: loss X, time Xms, mfu X%".
+/// "iter N: loss X, time Xms, mfu X%"; speech has ", X x real time" behind it.
 std::string compact_lines(const StepMetrics& metrics);
 /// The meaning of each key, one line per key.
 std::string metrics_legend(const std::string& peak_text);

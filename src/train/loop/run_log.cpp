@@ -93,6 +93,7 @@ void Evaluation::sample(std::int64_t step, const std::function<void()>& between)
 namespace {
 
 constexpr double kProgressInterval = 60;  // seconds between two progress lines in a log
+constexpr double kProgressRenewal = 0.2;  // seconds between two updates on a terminal
 constexpr double kSlowLine = 1.2;         // times the fastest line so far
 
 std::string loss_text(double loss) {
@@ -138,14 +139,29 @@ std::vector<CoreShortage> gather_shortages(Communicator& world, const CoreShorta
 
 }  // namespace
 
+void TimeLeft::add_step(double seconds) {
+  if (timed_ >= 0) recent_[static_cast<std::size_t>(timed_ % kRecent)] = seconds;
+  ++timed_;
+}
+
+double TimeLeft::of_step() const {
+  if (timed_ < kEnough) return 0;
+  std::array<double, kRecent> sorted = recent_;  // steps allocate no memory
+  const auto end = sorted.begin() + std::min(timed_, kRecent);
+  const auto middle = sorted.begin() + std::min(timed_, kRecent) / 2;
+  std::nth_element(sorted.begin(), middle, end);
+  return *middle;
+}
+
+double TimeLeft::of(std::int64_t steps, std::int64_t evaluations, double evaluation) const {
+  const double step = of_step();
+  if (step == 0) return 0;
+  return step * static_cast<double>(steps) + evaluation * static_cast<double>(evaluations);
+}
+
 RunLog::RunLog(const Deck& deck, Mesh& mesh, const RunDirectory& directory, Logger& log,
                double started)
-    : deck_(deck),
-      mesh_(mesh),
-      directory_(directory),
-      log_(log),
-      started_(started),
-      progress_line_(log_, "training", kProgressInterval) {}
+    : deck_(deck), mesh_(mesh), directory_(directory), log_(log), started_(started) {}
 
 void RunLog::open_files(std::int64_t step) {
   metrics_file_ = MetricsFile(directory_.metrics(), step);
@@ -177,7 +193,7 @@ void RunLog::start_training(std::int64_t step, const Device& device) {
   first_step_ = step;
   ready_ = now_seconds();
   log_.info("ready after {}", format_duration(ready_ - started_));
-  progress_line_.restart();
+  progress_said_ = ready_;
   hosts_ = gather_texts(mesh_.world(), host_name());
   hosts_.resize(static_cast<std::size_t>(mesh_.world().size()));
   cores_.emplace(computing_threads());
@@ -195,6 +211,7 @@ void RunLog::add(const StepResult& result, const StepContent& content, const Pha
   all_content_.add(content);
   since_line_.add(step);
   all_steps_.add(step);
+  time_left_.add_step(step.total());
   energy_->keep_up();
 }
 
@@ -314,24 +331,19 @@ void RunLog::report_cores(double dt) {
 }
 
 void RunLog::say_time_left(std::int64_t step, const Evaluation& evaluation) {
-  constexpr std::int64_t kSlower = 2, kTimed = 10;  // the first steps are slower than the rest
-  constexpr double kWorthSaying = 10;               // seconds
-  if (log_.on_terminal() || step < first_step_ + kSlower) return;
+  constexpr double kWorthSaying = 10;  // seconds
+  if (log_.on_terminal()) return;
   // Said after some steps, and again when the time of an evaluation is known.
   const std::int64_t more = evaluation.due_after(step);
   const bool known = more == 0 || evaluation.mean() > 0;
   if (said_time_left_ && (said_with_evaluations_ || !known)) return;
-  if (timed_from_.seconds == 0) timed_from_ = {step, all_steps_.total()};
-  if (step < timed_from_.step + kTimed) return;
+  if (time_left_.of_step() == 0) return;
   said_time_left_ = true;
   said_with_evaluations_ = known;
-  const double each =
-      (all_steps_.total() - timed_from_.seconds) / static_cast<double>(step - timed_from_.step);
-  const double left = each * static_cast<double>(deck_.train.max_steps - step) +
-                      evaluation.mean() * static_cast<double>(more);
+  const double left = seconds_left(step, evaluation);
   if (left < kWorthSaying) return;
-  std::string text =
-      fmt::format("about {} left, at {} a step", format_duration(left), format_duration(each));
+  std::string text = fmt::format("about {} left, at {} a step", format_duration(left),
+                                 format_duration(time_left_.of_step()));
   if (more > 0)
     text += known ? fmt::format(", with {} of {} each", counted(more, "evaluation"),
                                 format_duration(evaluation.mean()))
@@ -339,14 +351,29 @@ void RunLog::say_time_left(std::int64_t step, const Evaluation& evaluation) {
   log_.info("{}", text);
 }
 
+double RunLog::seconds_left(std::int64_t step, const Evaluation& evaluation) const {
+  return time_left_.of(deck_.train.max_steps - step, evaluation.due_after(step), evaluation.mean());
+}
+
 void RunLog::say_progress(std::int64_t step, const Evaluation& evaluation) {
   say_time_left(step, evaluation);
-  if (!progress_line_.due()) return;
+  const std::int64_t all = deck_.train.max_steps;
+  const double now = now_seconds();
+  if (now - progress_said_ < (log_.on_terminal() ? kProgressRenewal : kProgressInterval)) return;
+  progress_said_ = now;
+  // Evaluations and checkpoints may follow the last step.
+  if (step >= all) return log_.status({});
+  std::string text = fmt::format("training: {} %", 100 * step / all);
+  if (const double left = seconds_left(step, evaluation); left > 0)
+    text += fmt::format(", {} left",
+                        left < 1 ? std::string("less than a second") : format_duration(left));
+  if (!log_.on_terminal()) return log_.info("{}", text);
   const double seconds = since_line_.total();
-  progress_line_.at(
-      step, deck_.train.max_steps, first_step_,
-      fmt::format("   step {} of {}   loss {:.4f}   {:.0f} tokens/s", step, deck_.train.max_steps,
-                  last_.loss, seconds > 0 ? content_since_line_.targets.first() / seconds : 0.0));
+  const FamilyWords words = deck_.family().words();
+  const double amount = words.audio ? content_since_line_.audio_seconds
+                                    : static_cast<double>(content_since_line_.targets.first());
+  log_.status(text + fmt::format("   step {} of {}   loss {:.4f}   {:.0f} {}", step, all,
+                                 last_.loss, seconds > 0 ? amount / seconds : 0.0, words.rate));
 }
 
 RunTimes RunLog::times_of_ranks(RankTimes::Own own, double between_steps) {

@@ -3,6 +3,7 @@
 // lowest so far, and samples of the model's output), log lines, metrics.jsonl, TensorBoard, the
 // progress line of a terminal, and the summary at the end.
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -80,6 +81,23 @@ class Evaluation {
   std::int64_t measurements_ = 0;
 };
 
+/// The time that the rest of a run will take. Steps are predicted by the median of recent ones:
+/// neither the first steps, which are slower, nor a stall changes the prediction for long.
+class TimeLeft {
+ public:
+  void add_step(double seconds);
+  /// Seconds of a step; 0 before enough steps were timed.
+  double of_step() const;
+  /// Seconds of this many steps and evaluations of `evaluation` seconds; 0 if those of a step are
+  /// not known.
+  double of(std::int64_t steps, std::int64_t evaluations, double evaluation) const;
+
+ private:
+  static constexpr std::int64_t kSlower = 5, kEnough = 10, kRecent = 100;  // steps
+  std::int64_t timed_ = -kSlower;
+  std::array<double, kRecent> recent_{};  // a ring
+};
+
 class RunLog {
  public:
   /// `started` is now_seconds() at the start of the program. All arguments must outlive this.
@@ -126,6 +144,7 @@ class RunLog {
   /// In a log, which has no live line: says after a few steps, and again after the first
   /// evaluation, how long the rest takes. Local.
   void say_time_left(std::int64_t step, const Evaluation& evaluation);
+  double seconds_left(std::int64_t step, const Evaluation& evaluation) const;
   /// Collective over the world.
   double mfu(double flops_per_second);
   /// Warns if steps became slow and cores are short. Collective over the world.
@@ -146,7 +165,7 @@ class RunLog {
   MetricsFile metrics_file_;
   TensorboardFile tensorboard_;
   PrometheusFile prometheus_;
-  ProgressLine progress_line_;
+  double progress_said_ = 0;  // now_seconds() of the last progress line
   double peak_flops_ = 0;
   std::function<double()> measure_again_;
   StepResult last_;
@@ -156,10 +175,7 @@ class RunLog {
   std::int64_t first_step_ = 0;  // this process began after this step
   std::int64_t lost_lines_ = 0;  // lines of metrics.jsonl that could not be written
   bool first_line_ = true;
-  struct {
-    std::int64_t step = 0;
-    double seconds = 0;
-  } timed_from_;
+  TimeLeft time_left_;
   bool said_time_left_ = false, said_with_evaluations_ = false;
   std::vector<std::string> hosts_;  // host of each rank; names only on rank 0
   std::optional<CoreWatch> cores_, cores_since_line_;

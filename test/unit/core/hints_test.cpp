@@ -28,6 +28,9 @@ TEST_F(MissingFiles, NearestNameAlsoOfAFolder) {
   EXPECT_EQ(advice_on_missing(at("data/inptu.txt")),
             "did you mean '" + at("data/input.txt") + "'?");
   EXPECT_EQ(advice_on_missing(at("dta/input.txt")), "did you mean '" + at("data/input.txt") + "'?");
+  std::ofstream(at("data/bom.json")) << "x";
+  EXPECT_EQ(advice_on_missing(at("data/nope.json")), "'" + at("data") + "' has bom.json")
+      << "the endings alone are near";
   EXPECT_EQ(advice_on_missing(at("data/books/")), "");
   EXPECT_EQ(advice_on_missing(at("data/input.txt")), "");
   EXPECT_EQ(advice_on_missing(""), "");

@@ -307,6 +307,17 @@ TEST_F(RunReading, EqualEvaluationsAreOneRecordAndOthersTwo) {
   EXPECT_NE(page.find("data.val=[x], t4"), std::string::npos) << page;
 }
 
+TEST(EvaluationsSection, NamesAllDataOfTheCommand) {
+  ReportedRun run;
+  run.evaluations = {
+      {.set = "",
+       .kind = "validation",
+       .source = R"(eval.batches=2 data.val=["a", "b"] data.validation={"c": "d e", "f": {}})",
+       .metrics = {{"loss", 1}}}};
+  const std::string page = evaluations_section({run});
+  EXPECT_NE(page.find("all of a, b, c:d e, f"), std::string::npos) << page;
+}
+
 TEST(DeckDifferences, AllButPlaceAndName) {
   ReportedRun a, b;
   a.deck = {{"run.dir", {"\"a\"", ""}}, {"train.max_steps", {"5", ""}}, {"run.seed", {"1", ""}}};

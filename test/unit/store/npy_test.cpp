@@ -31,6 +31,12 @@ TEST(Npy, WritesTheBytesOfNumpy) {
   write_npy(folder.file("a.npy"), {floats.data() + 1, DType::f32, {}});
   EXPECT_EQ(folder.bytes("a.npy"),
             expected("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", bytes_of(1.0f)));
+  std::vector<std::uint16_t> codes{1, 65535};
+  write_npy(folder.file("a.npy"), {codes.data(), DType::u16, {2, 1}});
+  EXPECT_EQ(
+      folder.bytes("a.npy"),
+      expected("{'descr': '<u2', 'fortran_order': False, 'shape': (2, 1), }", bytes_of(codes)));
+  EXPECT_EQ(read_npy(folder.file("a.npy")).values, (std::vector<double>{1, 65535}));
   EXPECT_EQ(folder.names(), std::vector<std::string>{"a.npy"});
 }
 

@@ -8,6 +8,7 @@
 
 #include "choir_features.hpp"
 #include "src/data/audio/audio_error.hpp"
+#include "src/data/audio/folder_manifest.hpp"
 #include "src/data/audio/waveform.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
@@ -239,6 +240,40 @@ TEST_F(Sound, WhatCannotBeReadIsNamed) {
   EXPECT_TRUE(fault == static_cast<int>(AudioFault::too_short) ||
               fault == static_cast<int>(AudioFault::unreadable))
       << fault;
+}
+
+TEST_F(Sound, DamageIsNamedWhenAManifestIsMade) {
+  const auto make = [&](double hours) {
+    return write_folder_manifest({folder_ / "sound"}, folder_ / "made.json",
+                                 {.checked_hours = hours});
+  };
+  for (const char* name : {"a", "b"}) {
+    test::write_bytes(folder_ / fmt::format("sound/{}.txt", name), name);
+    write_sound(folder_ / fmt::format("sound/{}.flac", name), SF_FORMAT_FLAC | SF_FORMAT_PCM_16,
+                16000, 1, sine(700, 16000, 2.0));
+  }
+  EXPECT_EQ(make(1).decoded, 2);
+  EXPECT_DOUBLE_EQ(make(1).seconds_decoded, 4.0);
+  EXPECT_NE(make(1).to_string().find("2 recordings, 4.0 s: every sample was decoded"),
+            std::string::npos);
+  std::string bytes = test::read_bytes(folder_ / "sound/b.flac");
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  test::write_bytes(folder_ / "sound/b.flac", bytes);
+  EXPECT_DATA_ERROR(make(1), "b.flac' ends after ");
+  const std::string damaged = bytes;
+  write_sound(folder_ / "sound/b.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_24, 16000, 2,
+              sine(700, 16000, 2.0));
+  EXPECT_EQ(make(1).decoded, 2);
+  bytes = test::read_bytes(folder_ / "sound/b.flac");
+  bytes[26] = static_cast<char>(bytes[26] ^ 1);  // of the MD5
+  test::write_bytes(folder_ / "sound/b.flac", bytes);
+  EXPECT_DATA_ERROR(make(1), "b.flac' has other samples than the MD5 in its header says");
+  test::write_bytes(folder_ / "sound/b.flac", damaged);
+  const FolderManifestSummary beyond = make(1.0 / 3600);  // the first recording lasts longer
+  EXPECT_EQ(beyond.decoded, 1);
+  EXPECT_EQ(beyond.opened, 1);
+  EXPECT_NE(beyond.to_string().find("1 recording, whose headers alone were read: --check-audio"),
+            std::string::npos);
 }
 
 TEST(ChannelChoice, Words) {

@@ -83,6 +83,22 @@ TEST(SpeechFilter, EveryReasonIsCountedAndNothingIsLost) {
   EXPECT_NE(text.find("400 labels with 0 repeats"), std::string::npos) << text;
 }
 
+// Error rates compare texts, so validation keeps utterances whose text has no labels.
+TEST(SpeechFilter, ValidationKeepsTextsWithoutLabels) {
+  const ScratchFolder scratch;
+  PackedSpeech speech{scratch / "a"};
+  speech.utterances = 40;
+  speech.bad = {3, 30};
+  std::vector<SpeechItem> kept;
+  const SpeechSift sift = sift_of(speech, {}, true, kept);
+  EXPECT_EQ(sift.count(LeftOut::bad_text), 2);
+  EXPECT_EQ(sift.bad(), 0);
+  EXPECT_NO_THROW(sift.require(OnBad::stop, 0.01, "it"));
+  ASSERT_EQ(kept.size(), 40u);
+  EXPECT_EQ(kept[3].labels, 0);
+  EXPECT_NE(sift.to_string().find("counted 2 ("), std::string::npos) << sift.to_string();
+}
+
 TEST(SpeechFilter, BadOnesStopOrAreFew) {
   const ScratchFolder scratch;
   PackedSpeech speech{scratch / "a"};

@@ -9,6 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "src/train/loop/run_log.hpp"
 #include "test/unit/store/fixtures.hpp"
 
 namespace choir {
@@ -99,6 +100,22 @@ TEST(MetricsLine, CompactIsThatOfNanoGpt) {
   EXPECT_EQ(compact_lines(m),
             "step 10: train loss 1.9640, val loss 2.0123, val wer 0.2500\n"
             "iter 10: loss 3.1540, time 500.00ms, mfu 43.21%, skipped");
+  StepMetrics speech = sample();
+  speech.audio_seconds = 60;
+  EXPECT_EQ(compact_lines(speech),
+            "iter 10: loss 3.1540, time 500.00ms, mfu 43.21%, 120.0 x real time");
+}
+
+TEST(TimeLeft, SlowFirstStepsAndStallsDoNotCount) {
+  TimeLeft left;
+  for (int step = 0; step < 5; ++step) left.add_step(10);
+  for (int step = 0; step < 9; ++step) left.add_step(step == 4 ? 30 : 0.5);
+  EXPECT_EQ(left.of(100, 2, 7), 0) << "too few steps";
+  left.add_step(0.5);
+  EXPECT_DOUBLE_EQ(left.of_step(), 0.5);
+  EXPECT_DOUBLE_EQ(left.of(100, 2, 7), 100 * 0.5 + 2 * 7);
+  for (int step = 0; step < 100; ++step) left.add_step(2);  // the machine has become slower
+  EXPECT_DOUBLE_EQ(left.of(100, 0, 7), 200);
 }
 
 TEST(MetricsJson, FullPrecision) {
