@@ -36,7 +36,7 @@ from prometheus_client.parser import text_string_to_metric_families
 samples = {s.name: (s.labels, s.value) for f in text_string_to_metric_families(open(sys.argv[1]).read()) for s in f.samples}
 last = [json.loads(l) for l in open(sys.argv[2])]
 last = [l for l in last if "loss" in l][-1]
-assert samples["choir_train_loss"] == ({"run": "a"}, last["loss"]), samples
+assert samples["choir_train_loss"] == ({"run": "runs/a"}, last["loss"]), samples
 assert samples["choir_step"][1] == last["step"] == 400 and samples["choir_val_loss"][1] == last["val_loss"]
 print("read back", len(samples), "gauges")
 P
