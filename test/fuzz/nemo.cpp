@@ -1,8 +1,8 @@
 // Fuzzes model_config.yaml of NeMo: the input must be refused or describe a model.
+#include "src/models/fastconformer/foreign/nemo.hpp"
 #include "choir/models/family.hpp"
 #include "src/core/yaml_reader.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
-#include "src/models/fastconformer/foreign/nemo.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

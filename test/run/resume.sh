@@ -67,9 +67,9 @@ expect "checkpoint.resume of nothing" 6 "no/such/checkpoint"
 # A deck that was changed in between: every change is reported; changes that would make it another
 # run are refused.
 train 2 straight
-expect "a complete run" 0 "the run is complete, with 20 of 20 steps; a larger train.max_steps continues it"
+expect "a complete run" 0 "the run is complete, with 20 steps for train.max_steps = 20; a larger number continues it"
 train 2 straight train.max_steps=10
-expect "... of which fewer steps are asked" 0 "the run is complete, with 20 of 10 steps"
+expect "... of which fewer steps are asked" 0 "the run is complete, with 20 steps for train.max_steps = 10"
 check "... has no step 21 of 10" lacks out " of 10 takes"
 cp -r straight longer
 train 2 longer train.max_steps=30 log.interval=2

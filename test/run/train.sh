@@ -110,7 +110,7 @@ check "checkpoint.keep_every: multiples of it stay" test "$(kept every_fourth)" 
 
 train 2 seen
 expect "the same command again: nothing left to do" 0 "resumed from seen/checkpoints/step_00000020" \
-  "the run is complete, with 20 of 20 steps"
+  "the run is complete, with 20 steps for train.max_steps = 20"
 run 2 train seen/deck.json run.dir=again
 expect "the resolved deck is a deck" 0 "summary:"
 check "... of the same run" same_losses seen again

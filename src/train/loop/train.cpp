@@ -358,8 +358,9 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                     directory, log));
   const std::int64_t last = deck.train.max_steps;
   if (from && progress.step >= last) {
-    log.info("the run is complete, with {} of {} steps; a larger train.max_steps continues it",
-             progress.step, last);
+    log.info(
+        "the run is complete, with {} steps for train.max_steps = {}; a larger number continues it",
+        progress.step, last);
     return ExitCode::done;
   }
   start.show("training", training_line(deck, options, progress.step + 1));
