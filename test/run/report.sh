@@ -20,7 +20,7 @@ check "... the loss is that of the summary" has $page \
 check "... needs nothing from elsewhere" eval "! grep -qE 'https?:|src=|@import|url\\(' $page"
 check "... has one script, which shows the values under the pointer" eval '[ "$(grep -o "<script" $page | wc -l)" = 1 ] && grep -q "svg.dataset.values" $page'
 check "... and the values" matches $page 'data-values="\{&quot;at&quot;'
-check "... the peak that the MFU refers to" matches $page "100 % is [0-9.e-]+ TFLOP/s: a f32 product of [0-9]+\^3, measured at this start"
+check "... the peak that the MFU refers to" matches $page "100 % is [0-9.e-]+ TFLOP/s: a product of [0-9]+\^3 in f32, measured at this start"
 check "... which the start shows, too" matches a/log.txt "^  mfu        percent of [0-9.e-]+ TFLOP/s: "
 check "... no keys of other families" lacks $page model.subsampling
 check "... says no note" eval "! grep -q 'class=warn' $page"

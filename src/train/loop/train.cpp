@@ -209,10 +209,10 @@ std::string find_peak(Engine& engine, Device& device, StartScreen& start, RunLog
   };
   const double peak = published ? of_all(card->peak_bf16_flops) : measure();
   run_log.set_peak(peak, published ? std::function<double()>() : measure);
-  const std::string source =
-      published
-          ? fmt::format("the dense rate of {} by its clock", card->name)
-          : fmt::format("a {} product of {}^3, measured at this start", name_of(compute), extent);
+  const std::string source = published
+                                 ? fmt::format("the dense rate of {} by its clock", card->name)
+                                 : fmt::format("a product of {}^3 in {}, measured at this start",
+                                               extent, name_of(compute));
   const std::string text = fmt::format("{:.3g} TFLOP/s: {}{}", peak / 1e12, source,
                                        world.size() == 1 ? "" : ", on all ranks together");
   start.show("mfu", "percent of " + text);
