@@ -60,6 +60,10 @@ breaks always parts-unmerged "$gpt" "cp=2 context_mode=ring" "cp=2 context_mode=
 breaks sometimes hop-overtaken "$gpt" "cp=2 context_mode=ring" "cp=2 context_mode=gather"
 breaks always heads-mixed "$gpt" "cp=4 context_mode=ring-ulysses" "cp=4 context_mode=ring" model.n_head=2
 breaks sometimes mask-redrawn "$gpt" "recompute=full" "recompute=selective"
+breaks always tile-gradient-lost "$gpt" "attention_chunk=5" "recompute=full"
+breaks sometimes chunk-lost "$gpt" "tp=2 head_chunk=5" "tp=2"
+breaks sometimes outside-overlap "$gpt" "dp=2 zero=2 offload=file offload_gradients=true" "dp=2 zero=2 offload=file"
+breaks sometimes resident-misplaced "$gpt" "cp=2 preload=device" "cp=2"
 
 breaks sometimes z-per-rank "$root/inputs/verify_modern.json" "tp=2" "dp=2"
 breaks sometimes chunk-lost "$root/inputs/verify_modern.json" "tp=2" "dp=2"

@@ -12,6 +12,8 @@ expect "at least 30 layouts, every value, on 8 ranks" 0 "precision  fp64" "with 
 check "... the last line says so" eval 'last | grep -qE "^VALID: [0-9]+ layouts train as one rank does"'
 check "... there are 30 rows" eval '[ "$(grep -c "^dp=.* ok$" stdout)" -ge 30 ]'
 check "... as many in the JSON lines" eval '[ "$(grep -c "^dp=" stdout)" = "$(grep -c "^{\"layout\":\"dp=.*\"ok\":true}$" rows.jsonl)" ]'
+check "... options of memory among them" eval 'for word in offload_gradients=true head_chunk=5 attention_chunk=5 preload=device; do
+  grep -q "^dp=.*$word" stdout || exit 1; done'
 check "... all within 1e-12" eval '! grep -oE "\"tolerance\":[^,]*" rows.jsonl | grep -v "\"tolerance\":1e-12"'
 
 run 4 verify "$deck" --layouts "dp=2 tp=2 sequence=true,tp=4,dp=4 zero=1,dp=4 zero=2 zero_group=2,dp=2 cp=2 zero=3 zero_group=1,pp=2,cp=4,dp=1" --steps 20
@@ -81,12 +83,16 @@ expect "any deck, its own layout set aside, its data not read" 0 "97 is used" "V
 run 0 verify "$deck" --layouts quick --steps 1
 expect "without a launcher" 0 "on up to 1 rank" "VALID: 32 layouts"
 run 0 verify "$deck" --layouts exhaustive:5 --steps 1
-expect "some of all" 0 "5 of 48 legal ones, spread evenly" "VALID: 5 layouts"
+expect "some of all" 0 "5 of 84 legal ones, spread evenly" "VALID: 5 layouts"
 
 run 2 verify "$deck" --layouts "dp=2 speed=2"
 expect "an unknown word" 2 "unknown word 'speed'" "legal words: dp=, tp="
 run 2 verify "$deck" --layouts "tp=3"
 expect "a layout that is not legal" 2 "model.n_head = 8 cannot be divided among parallel.tensor = 3 ranks"
+run 2 verify "$deck" --layouts "cp=2 attention_chunk=5"
+expect "tiles of sequences that ranks divide" 2 "train.attention_chunk = 5" "parallel.context"
+run 2 verify "$root/inputs/verify_asr.json" --layouts "head_chunk=5"
+expect "chunks of a head that is none" 2 "train.head_chunk is for model.type"
 run 2 verify "$deck" --layouts "dp=4"
 expect "more ranks than there are" 2 "jobs/launch -n 4 build/choir verify"
 run 2 verify "$deck" --steps 1 --layouts "tp2,tensor=2,parallel.data=2 zero1"

@@ -34,11 +34,51 @@ Deck laid_out(const Deck& deck, const VerifyLayout& layout) {
   return result;
 }
 
+ResidentBatches::ResidentBatches(Device& device, std::int64_t micro_batches)
+    : device_(&device), places_(static_cast<std::size_t>(micro_batches)) {}
+
+// Every field is followed by a row of its padding.
+void ResidentBatches::keep(std::int64_t j, ModelBatch& batch) {
+  Place& place = places_[static_cast<std::size_t>(j)];
+  const auto row_bytes = [&](const BatchField& field) {
+    return field.view.bytes() / static_cast<std::size_t>(batch.samples);
+  };
+  std::size_t bytes = 0, rows = 0;
+  for (const BatchField& field : batch.fields()) {
+    if (field.view.empty() || field.view.count() == 0) continue;
+    bytes += 2 * padded_field_bytes(field.view);
+    rows += static_cast<std::size_t>(batch.samples);
+  }
+  place.memory = Buffer(*device_, bytes);
+  place.rows.clear();
+  place.rows.reserve(rows);  // the fields have pointers to them
+  auto* to = static_cast<std::byte*>(place.memory.data());
+  for (BatchField& field : batch.fields()) {
+    if (field.view.empty() || field.view.count() == 0) continue;
+    device_->copy_from_host(to, field.view.data, field.view.bytes());
+    field.view.data = to;
+    field.resident = place.rows.data() + place.rows.size();
+    for (std::int64_t row = 0; row < batch.samples; ++row)
+      place.rows.push_back(to + static_cast<std::size_t>(row) * row_bytes(field));
+    to += padded_field_bytes(field.view);
+    if (field.shared == Shared::positions) {
+      const std::vector<std::int32_t> padding(row_bytes(field) / sizeof(std::int32_t),
+                                              field.padding);
+      device_->copy_from_host(to, padding.data(), row_bytes(field));
+      field.resident_padding = to;
+    }
+    to += padded_field_bytes(field.view);
+  }
+}
+
 LaidOutRun::LaidOutRun(const Deck& deck, Workplace& place)
     : data_ranks_(place.mesh->layout().size(Axis::data)),
       micro_batches_(deck.train.micro_batches),
       options_(options_of(deck, data_ranks_)),
       batches_(batches_for(options_)),
+      resident_(deck.data.preload == Preload::device
+                    ? std::make_unique<ResidentBatches>(*place.device, options_.micro_batches)
+                    : nullptr),
       plan_(plan_step(options_, place.mesh->layout(), place.mesh->rank(), place.mesh->node().size(),
                       false, place.device.get())),
       engine_(with_requests(options_, plan_), *place.device, *place.mesh, plan_.arena_bytes) {
@@ -71,7 +111,9 @@ std::int64_t LaidOutRun::index_of(std::int64_t step, std::int64_t j) const {
 
 ModelBatch LaidOutRun::micro_batch(std::int64_t step, std::int64_t j) {
   const std::int64_t index = index_of(step, j);
-  return index < 0 ? batches_->padding() : batches_->micro_batch(index);
+  ModelBatch batch = index < 0 ? batches_->padding() : batches_->micro_batch(index);
+  if (resident_) resident_->keep(j, batch);
+  return batch;
 }
 
 // The number of targets of the global batch.

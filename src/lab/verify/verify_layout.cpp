@@ -29,6 +29,9 @@ constexpr std::array<LayoutAxisName, kLayoutAxes> kNames{{
     {"offload_gradients", "parallel.offload_gradients", "false"},
     {"order", "parallel.order", "tp-cp-dp-pp"},
     {"tile", "model.tile", "1"},
+    {"head_chunk", "train.head_chunk", ""},
+    {"attention_chunk", "train.attention_chunk", "0"},
+    {"preload", "data.preload", "none"},
 }};
 
 constexpr int kSizes = 4;  // the first four axes
@@ -120,11 +123,9 @@ Deck lay_out(const Deck& deck, const VerifyLayout& layout, std::vector<KeyProble
   std::vector<std::string> overrides;
   for (std::size_t a = 0; a < kNames.size(); ++a) {
     const std::string& value = layout[static_cast<LayoutAxis>(a)];
-    const bool plain = value == kNames[a].plain;
-    // Some families have no tiles.
-    if (static_cast<LayoutAxis>(a) == LayoutAxis::tile && plain &&
-        deck.family().keys().find(kNames[a].key) == nullptr)
-      continue;
+    // Behind the sizes, the plain value is the default of a key, which some families do not have.
+    const bool unchanged = value == kNames[a].plain && !deck.given(kNames[a].key);
+    if (a >= kSizes && unchanged) continue;
     if (!value.empty()) overrides.push_back(fmt::format("{}={}", kNames[a].key, value));
   }
   Deck base = deck;  // the batch of a step stays; the accumulation follows from it
@@ -147,8 +148,8 @@ Deck lay_out(const Deck& deck, const VerifyLayout& layout, std::vector<KeyProble
 
 namespace {
 
-/// The values of the axes that do not divide ranks, plain ones first. Micro-batches are added
-/// elsewhere.
+/// The values of the axes that do not divide ranks, plain ones first. Those that depend on the deck
+/// are added elsewhere.
 std::vector<std::string> candidates(LayoutAxis axis) {
   switch (axis) {
     case LayoutAxis::context_mode:
@@ -172,6 +173,10 @@ std::vector<std::string> candidates(LayoutAxis axis) {
       return {"tp-cp-dp-pp", "pp-dp-cp-tp", "dp-tp-cp-pp"};
     case LayoutAxis::tile:
       return {"1", "4"};
+    case LayoutAxis::attention_chunk:
+      return {"0", "5"};
+    case LayoutAxis::preload:
+      return {"none", "device"};
     default:
       return {};
   }
@@ -185,6 +190,13 @@ std::vector<std::string> micro_batches(const Deck& deck) {
   for (int size = 1; size <= global && sizes.size() < kMost; ++size)
     if (global % size == 0 && size != own) sizes.push_back(std::to_string(size));
   return sizes;
+}
+
+/// Chunks of the head: the deck's (plain), and either few rows or all of them at once.
+std::vector<std::string> head_chunks(const Deck& deck) {
+  const ModelConfig model = model_of(deck);
+  const HeadChunk own = model.family().head_chunk(model, DType::f64);
+  return {name_of(LayoutAxis::head_chunk).plain, own.rows > 0 ? "0" : "5"};
 }
 
 /// The axes that divide ranks, in order. Their order matters only if there are at least two.
@@ -229,6 +241,15 @@ bool has_effect(const VerifyLayout& layout, LayoutAxis axis) {
         if (visible_order(layout) == visible_order(other)) return false;
       }
       return true;
+    }
+    case LayoutAxis::head_chunk:
+    case LayoutAxis::attention_chunk:
+    case LayoutAxis::preload: {
+      using enum LayoutAxis;
+      constexpr std::array kAlone{zero_group, offload,         order,  tile,
+                                  head_chunk, attention_chunk, preload};
+      return std::all_of(kAlone.begin(), kAlone.end(),
+                         [&](LayoutAxis other) { return other == axis || plain(other); });
     }
     default:
       return true;
@@ -327,13 +348,16 @@ std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks) {
     const LayoutAxisName& name = name_of(axis);
     std::vector<std::string> all = candidates(axis);
     if (axis == LayoutAxis::micro_batch) all = micro_batches(deck);
+    if (axis == LayoutAxis::head_chunk) all = head_chunks(deck);
     if (axis == LayoutAxis::offload && deck.device == RequestedDevice::cpu)
       all.resize(2);  // the CPU's memory is host memory
     if (all.empty())
       for (int n = 1; n <= ranks; ++n) all.push_back(std::to_string(n));
     // A key that does not exist, or not for this model, can only be plain.
+    const bool of_families = axis == LayoutAxis::tile || axis == LayoutAxis::head_chunk ||
+                             axis == LayoutAxis::attention_chunk;
     const bool fixed = (axis == LayoutAxis::context && !deck.family().shares_positions()) ||
-                       (axis == LayoutAxis::tile && deck.family().keys().find(name.key) == nullptr);
+                       (of_families && deck.family().keys().find(name.key) == nullptr);
     for (const std::string& value : all)
       if (value == name.plain ||
           (!fixed && refusal_of(deck.families.table(), name.key, value).empty()))

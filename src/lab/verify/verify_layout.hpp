@@ -32,12 +32,16 @@ enum class LayoutAxis {
   offload,
   offload_gradients,
   order,
-  tile
+  tile,
+  head_chunk,
+  attention_chunk,
+  preload
 };
-inline constexpr int kLayoutAxes = 16;
+inline constexpr int kLayoutAxes = 19;
 
 /// The user's word for an axis ("dp"), the key of the deck, and the value that means "not". The
-/// size of a micro-batch has no such value: it is a property of the deck.
+/// size of a micro-batch and the rows of a chunk of the head have no such value: the plain ones are
+/// those of the deck.
 struct LayoutAxisName {
   const char* word;
   const char* key;
@@ -78,7 +82,9 @@ Deck lay_out(const Deck& deck, const VerifyLayout& layout, std::vector<KeyProble
 /// Returns every legal layout of up to `ranks` ranks with the values that the deck's table accepts,
 /// each only where it has an effect (no schedule of one stage, no order of one axis). The batch of
 /// a step is the deck's, which must be resolved for one rank; up to four micro-batch sizes that
-/// divide it are used.
+/// divide it are used. The last three axes concern the memory of one rank alone: to keep the number
+/// of layouts small, they are varied one at a time, and only in layouts whose zero_group, offload,
+/// order and tile are plain.
 std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks);
 
 /// An order of `legal` that covers every value within the first few layouts, then every pair of

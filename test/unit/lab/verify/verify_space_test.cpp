@@ -156,7 +156,7 @@ std::int64_t accepted(const char* key, const std::vector<std::string>& values) {
 /// layers among stages, 24 sequences among data ranks and micro-batches; positions among any number
 /// of context ranks, by three methods, and a fourth if a factor of that number divides the heads.
 std::int64_t legal_by_hand(int ranks) {
-  std::int64_t sum = 0;
+  std::int64_t sum = 0, alone = 0;
   for (const int tp : {1, 2, 4, 8})
     for (int cp = 1; cp <= 8; ++cp)
       for (int pp = 1; pp <= 4; ++pp)
@@ -180,9 +180,13 @@ std::int64_t legal_by_hand(int ranks) {
           // and dp-tp-cp-pp, all three are different unless dp is missing.
           const int axes = (tp > 1) + (cp > 1) + (pp > 1) + (dp > 1);
           const int order = axes < 2 ? 1 : axes == 2 || dp == 1 ? 2 : 3;
-          sum += micro * sequence * places * schedule * recompute * mode * order;
+          const std::int64_t plain = micro * sequence * schedule * recompute * mode;
+          sum += plain * places * order;
+          // Chunks of the head, data in device memory, and tiles of attention to whole sequences
+          // are varied alone.
+          alone += plain * (dp > 1 ? 4 : 1) * (cp == 1 ? 3 : 2);
         }
-  return sum * accepted("model.tile", {"4"});
+  return sum * accepted("model.tile", {"4"}) + alone;
 }
 
 TEST(VerifySpace, HoldsEveryLegalLayoutOnce) {
@@ -199,9 +203,28 @@ TEST(VerifySpace, HoldsEveryLegalLayoutOnce) {
     for (const char* layout :
          {"dp=1 tp=1 pp=1 cp=1", "dp=8 tp=1 pp=1 cp=1 micro=3", "dp=3 tp=2 pp=1 cp=1 sequence=true",
           "dp=2 tp=2 pp=2 cp=1 zero=3 order=dp-tp-cp-pp", "dp=4 tp=1 pp=2 cp=1 zero=1 zero_group=2",
-          "dp=1 tp=2 pp=2 cp=2 schedule=interleaved virtual_stages=2 recompute=full"})
+          "dp=1 tp=2 pp=2 cp=2 schedule=interleaved virtual_stages=2 recompute=full",
+          "dp=1 tp=2 pp=1 cp=2 preload=device", "dp=2 tp=1 pp=2 cp=1 micro=2 attention_chunk=5"})
       EXPECT_TRUE(names.contains(layout)) << layout;
   }
+}
+
+TEST(VerifySpace, ChunksOfTheHeadAreComparedWithThoseOfTheDeck) {
+  const auto chunks = [](const std::vector<std::string>& overrides) {
+    std::set<std::string> values;
+    for (const VerifyLayout& layout : legal_layouts(deck(overrides), 1))
+      values.insert(layout[LayoutAxis::head_chunk]);
+    return values;
+  };
+  EXPECT_EQ(chunks({}), (std::set<std::string>{"", "5"}));
+  EXPECT_EQ(chunks({"train.head_chunk=7"}), (std::set<std::string>{"", "0"}));
+  std::vector<KeyProblem> problems;
+  const Deck own = deck({"train.head_chunk=7", "train.attention_chunk=3", "data.preload=device"});
+  const Deck plain = lay_out(own, VerifyLayout(), problems);
+  EXPECT_TRUE(problems.empty()) << problems.front().text;
+  EXPECT_EQ(gpt_of(plain).head_chunk, 7);
+  EXPECT_EQ(gpt_of(plain).attention_chunk, 0);
+  EXPECT_EQ(plain.data.preload, Preload::none);
 }
 
 TEST(VerifySpace, SameMeshInAnotherOrderIsNoOtherLayout) {
