@@ -246,8 +246,8 @@ bool has_effect(const VerifyLayout& layout, LayoutAxis axis) {
     case LayoutAxis::attention_chunk:
     case LayoutAxis::preload: {
       using enum LayoutAxis;
-      constexpr std::array kAlone{zero_group, offload,         order,  tile,
-                                  head_chunk, attention_chunk, preload};
+      constexpr std::array kAlone{zero_group, micro_batch, offload,         order,
+                                  tile,       head_chunk,  attention_chunk, preload};
       return std::all_of(kAlone.begin(), kAlone.end(),
                          [&](LayoutAxis other) { return other == axis || plain(other); });
     }

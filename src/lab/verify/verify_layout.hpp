@@ -83,8 +83,8 @@ Deck lay_out(const Deck& deck, const VerifyLayout& layout, std::vector<KeyProble
 /// each only where it has an effect (no schedule of one stage, no order of one axis). The batch of
 /// a step is the deck's, which must be resolved for one rank; up to four micro-batch sizes that
 /// divide it are used. The last three axes concern the memory of one rank alone: to keep the number
-/// of layouts small, they are varied one at a time, and only in layouts whose zero_group, offload,
-/// order and tile are plain.
+/// of layouts small, they are varied one at a time, and only in layouts whose zero_group,
+/// micro_batch, offload, order and tile are plain.
 std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks);
 
 /// An order of `legal` that covers every value within the first few layouts, then every pair of

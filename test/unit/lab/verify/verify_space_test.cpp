@@ -183,8 +183,8 @@ std::int64_t legal_by_hand(int ranks) {
           const std::int64_t plain = micro * sequence * schedule * recompute * mode;
           sum += plain * places * order;
           // Chunks of the head, data in device memory, and tiles of attention to whole sequences
-          // are varied alone.
-          alone += plain * (dp > 1 ? 4 : 1) * (cp == 1 ? 3 : 2);
+          // are varied alone, with micro-batches of the deck's size.
+          alone += plain / micro * (dp > 1 ? 4 : 1) * (cp == 1 ? 3 : 2);
         }
   return sum * accepted("model.tile", {"4"}) + alone;
 }
@@ -204,7 +204,7 @@ TEST(VerifySpace, HoldsEveryLegalLayoutOnce) {
          {"dp=1 tp=1 pp=1 cp=1", "dp=8 tp=1 pp=1 cp=1 micro=3", "dp=3 tp=2 pp=1 cp=1 sequence=true",
           "dp=2 tp=2 pp=2 cp=1 zero=3 order=dp-tp-cp-pp", "dp=4 tp=1 pp=2 cp=1 zero=1 zero_group=2",
           "dp=1 tp=2 pp=2 cp=2 schedule=interleaved virtual_stages=2 recompute=full",
-          "dp=1 tp=2 pp=1 cp=2 preload=device", "dp=2 tp=1 pp=2 cp=1 micro=2 attention_chunk=5"})
+          "dp=1 tp=2 pp=1 cp=2 preload=device", "dp=2 tp=1 pp=2 cp=1 attention_chunk=5"})
       EXPECT_TRUE(names.contains(layout)) << layout;
   }
 }
