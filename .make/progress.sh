@@ -7,7 +7,7 @@ build=$1
 shift
 steps='  (c[+][+]|nvcc|host|clang|ar|link) '
 # Make describes a step as the command that prints it. A step that fails later is found by the build.
-plan=$("$@" --dry-run 2>/dev/null | grep -E "^echo \"$steps" | bash || true)
+plan=$("$@" --dry-run 2>/dev/null | grep -oE "^echo \"$steps[^\"]*\"" | bash || true)
 total=$(grep -c . <<<"$plan" || true)
 [ "$total" -gt 1 ] || exec "$@"
 # The time of a source is a constant and a part that grows with its size in KiB, in tenths of a second of a usual core.
@@ -66,15 +66,15 @@ code=0
       took=$((SECONDS - began))
       # Half of the two steps that were begun last is still to be done.
       past=$((done - running / 2))
-      if [ "$took" -ge 15 ] && [ "$past" -gt 0 ] && [ "$past" -lt "$whole" ]; then
+      running=${weights[$line]:-12}
+      done=$((done + running))
+      if [ "$took" -ge "${PROGRESS_AFTER:-15}" ] && [ "$past" -gt 0 ] && [ "$past" -lt "$whole" ]; then
         left=$((took * (whole - past) / past))
         # A small rise is noise: the estimate falls, unless it was wrong by a quarter.
         if [ "$shown" -gt 0 ] && [ "$left" -gt "$shown" ] && [ "$left" -lt $((shown * 5 / 4)) ]; then left=$shown; fi
         shown=$left
         if [ "$left" -ge 90 ]; then line+="   ($(((left + 30) / 60)) min left)"; else line+="   ($left s left)"; fi
       fi
-      running=${weights[$line]:-12}
-      done=$((done + running))
     fi
     printf '%s%s\n' "$number" "$line"  # at once: make writes errors between two writes
   done
