@@ -23,8 +23,8 @@
 #include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/audio_error.hpp"
 #include "src/data/audio/audio_manifest.hpp"
+#include "src/data/audio/flac_checksum.hpp"
 #include "src/data/audio/recording_list.hpp"
-#include "src/data/audio/sound_stream.hpp"
 
 namespace choir {
 namespace {

@@ -46,11 +46,6 @@ class SoundStream {
 std::unique_ptr<SoundStream> open_sound(std::unique_ptr<ByteSource> source,
                                         const std::string& name);
 
-/// Decodes a FLAC file and compares its samples with the MD5 that its encoder stored. Returns a
-/// description of the difference; "" if there is none, for a file without that checksum, and for
-/// other formats.
-std::string flac_checksum_fault(const std::string& path);
-
 /// True if the bytes begin like MPEG audio: an ID3 tag or the header of a frame.
 bool begins_like_mpeg(const ByteSource& source);
 /// Opens MP3 (MPEG 1, 2, 2.5, layers 1 to 3). Throws AudioError, also in a build without libmpg123.
