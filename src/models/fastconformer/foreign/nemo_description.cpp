@@ -175,7 +175,7 @@ std::string nemo_description(const NemoModel& model) {
   const bool pieces = !model.tokenizer.empty();
   Yaml yaml{{"target", pieces ? "nemo.collections.asr.models.ctc_bpe_models.EncDecCTCModelBPE"
                               : "nemo.collections.asr.models.ctc_models.EncDecCTCModel"},
-            {"nemo_version", "2.4.0"},
+            {"nemo_version", "2.5.0"},
             {"sample_rate", c.mel.sample_rate}};
   yaml["train_ds"] = data_of(model, true);
   yaml["validation_ds"] = data_of(model, false);
