@@ -72,8 +72,9 @@ void keep_worst_of(const EvaluationRecord& record, const std::vector<WorstSample
 int evaluate(const EvalRequest& request, Workplace& place, Logger& log) {
   LoadedModel loaded = open_model(request.families, request.checkpoint, request.precision,
                                   *place.mesh, request.overrides);
-  if (const auto sets = replaced_sets(loaded, request.overrides); !sets.empty())
-    log.info("data.val replaces the validation data of the run ({})", join(sets, ", "));
+  if (const auto replaced = replaced_sets(loaded, request.overrides); !replaced.names.empty())
+    log.info("{} replaces the validation data of the run ({})", replaced.by,
+             join(replaced.names, ", "));
   const auto data =
       loaded.deck.family().open_evaluation(loaded.deck, loaded.vocabulary, *place.mesh, log);
   load_instance(loaded, data->shapes(), place);

@@ -13,6 +13,7 @@
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/data/audio/folder_manifest.hpp"
 #include "src/models/codec/speaker.hpp"
 
 namespace choir {
@@ -120,6 +121,30 @@ std::vector<std::string> gather_spoken(Communicator& world,
   return all;
 }
 
+struct RequestFault {
+  std::string what, cure;  ///< "" if the request is in order
+};
+
+RequestFault fault_of(const SpeakRequest& request) {
+  const bool both = !request.save_codes.empty() && !request.codes.empty();
+  if (request.files.empty() == request.codes.empty() || both)
+    return {both ? "--save-codes writes the codes of recordings, and --codes has them"
+                 : "give either sound files or --codes",
+            "choir speak RUN a.wav --out b.wav"};
+  const std::filesystem::path out(request.out);
+  if (std::error_code ignored; std::filesystem::is_directory(out, ignored)) return {};
+  const std::string extension = out.extension().string();
+  const bool several = request.files.size() > 1;
+  if (several && is_sound_file(request.out))
+    return {fmt::format("--out {} is the name of one file, and there are {} recordings",
+                        request.out, request.files.size()),
+            fmt::format("name a folder: --out {}", (out.parent_path() / out.stem()).string())};
+  if (!several && !extension.empty() && extension != ".wav" && extension != ".WAV")
+    return {fmt::format("--out {}: sound is written as WAV only", request.out),
+            fmt::format("--out {}", std::filesystem::path(out).replace_extension(".wav").string())};
+  return {};
+}
+
 int speak(MpiSession& session, const SpeakRequest& request) {
   CodecRun run(session, request.run);
   Communicator& world = run.world();
@@ -182,11 +207,8 @@ int speak_command(const Invocation& call) {
   add_speak_options(app, request);
   if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) {
-    const bool both = !request.save_codes.empty() && !request.codes.empty();
-    if (request.files.empty() == request.codes.empty() || both) {
-      DeckError error(both ? "--save-codes writes the codes of recordings, and --codes has them"
-                           : "give either sound files or --codes",
-                      "choir speak RUN a.wav --out b.wav");
+    if (const RequestFault fault = fault_of(request); !fault.what.empty()) {
+      DeckError error(fault.what, fault.cure);
       error.set_agreed_ranks(session.size());
       throw error;
     }

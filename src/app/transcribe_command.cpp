@@ -298,7 +298,7 @@ int transcribe(MpiSession& session, const TranscribeRequest& request) {
     print_texts(request, requests, transcripts);
     if (!request.out.empty())
       print_safely(request.json ? stderr : stdout, "written     {}, {}\n", request.out,
-                   counted(std::ssize(requests), "line"));
+                   counted(std::ssize(requests), "recording"));
     print_summary(request, model, requests, transcripts, seconds);
   });
   return 0;
@@ -317,7 +317,8 @@ void add_options(CommandLine& app, TranscribeRequest& r) {
       "--out", r.out,
       "file for the results: lines of the manifest, or of the files, with pred_text and word "
       "times; "
-      "FILE.ctm (times of words), FILE.trn (for sclite) or FILE.srt (subtitles of one recording)");
+      "FILE.ctm (times of words), FILE.trn (for sclite), FILE.srt or FILE.vtt (subtitles of one "
+      "recording), or FILE.txt (a text per line)");
   app.add_flag("--json", r.json,
                "print one JSON line per recording: text, words with times, duration");
   TranscriptionOptions& t = r.model.transcription;
@@ -379,8 +380,19 @@ int transcribe_command(const Invocation& call) {
     };
     refuse(request.files.empty() == request.manifest.empty(),
            "give either sound files or a --manifest", "choir transcribe RUN a.wav b.flac");
-    refuse(request.out.ends_with(".srt") && (request.files.size() != 1),
-           "--out FILE.srt is for one recording", "choir transcribe RUN a.wav --out a.srt");
+    refuse(is_subtitles(request.out) && request.files.size() != 1,
+           "--out FILE.srt is for one recording, and so is FILE.vtt",
+           "choir transcribe RUN a.wav --out a.srt");
+    const std::string wrong_name = wrong_transcripts_name(request.out);
+    refuse(
+        !wrong_name.empty(), wrong_name.c_str(),
+        "use .json (lines with the text and the times of words), .ctm, .trn, .srt, .vtt or .txt");
+    const auto list = std::ranges::find_if(request.files, [](const std::string& file) {
+      return file.ends_with(".json") || file.ends_with(".jsonl") || file.ends_with(".jsonl.gz");
+    });
+    if (list != request.files.end())
+      refuse(true, fmt::format("'{}' is not a recording", *list).c_str(),
+             fmt::format("it is a manifest: --manifest {}", *list).c_str());
     std::error_code ignored;
     refuse(is_sound_file(request.model.checkpoint) &&
                std::filesystem::is_regular_file(request.model.checkpoint, ignored),

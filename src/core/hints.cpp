@@ -303,6 +303,8 @@ constexpr std::array kOptionNames = std::to_array<OptionName>({
     {"beam_size", "NeMo", "--beam"},
     {"beam_width", "NeMo", "--beam"},
     {"beam_size", "NeMo", "only `choir transcribe` has a beam search"},
+    {"beam", "other programs",
+     "only speech has a beam search: choir transcribe RUN --manifest FILE --beam 8"},
     {"channel_selector", "NeMo", "--channel"},
     {"lm", "other programs",
      "no language model is fused into recognition; --beam searches prefixes"},

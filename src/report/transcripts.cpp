@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -76,15 +77,15 @@ std::string ctm_lines(const TranscriptRequest& request, const Transcript& transc
   return lines;
 }
 
-/// The time of a subtitle: "00:01:02,345".
-std::string srt_time(double seconds) {
+/// The time of a subtitle: "00:01:02,345", with '.' in WebVTT.
+std::string subtitle_time(double seconds, char point) {
   const auto all = std::llround(1000 * std::max(0.0, seconds));
-  return fmt::format("{:02}:{:02}:{:02},{:03}", all / 3'600'000, all / 60'000 % 60, all / 1000 % 60,
-                     all % 1000);
+  return fmt::format("{:02}:{:02}:{:02}{}{:03}", all / 3'600'000, all / 60'000 % 60,
+                     all / 1000 % 60, point, all % 1000);
 }
 
-/// Subtitles of at most two lines of usual length, which end at pauses.
-std::string srt_lines(const Transcript& transcript) {
+/// Subtitles of at most two lines of usual length, which end at pauses; `point` as above.
+std::string subtitles(const Transcript& transcript, char point) {
   constexpr std::size_t kMostLetters = 80;
   constexpr double kLongest = 6, kPause = 0.8;  // seconds
   std::string lines, text;
@@ -92,7 +93,8 @@ std::string srt_lines(const Transcript& transcript) {
   int number = 0;
   const auto finish = [&] {
     if (!text.empty())
-      lines += fmt::format("{}\n{} --> {}\n{}\n\n", ++number, srt_time(begin), srt_time(end), text);
+      lines += fmt::format("{}\n{} --> {}\n{}\n\n", ++number, subtitle_time(begin, point),
+                           subtitle_time(end, point), text);
     text.clear();
   };
   for (const SpokenWord& word : transcript.words) {
@@ -109,6 +111,17 @@ std::string srt_lines(const Transcript& transcript) {
 
 }  // namespace
 
+bool is_subtitles(const std::string& path) {
+  return path.ends_with(".srt") || path.ends_with(".vtt");
+}
+
+std::string wrong_transcripts_name(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  constexpr std::array kKnown{"", ".json", ".jsonl", ".ctm", ".trn", ".srt", ".vtt", ".txt"};
+  if (std::ranges::find(kKnown, extension) != kKnown.end()) return {};
+  return fmt::format("--out {}: transcripts are not written in the format '{}'", path, extension);
+}
+
 void write_transcripts(const std::string& path, const std::vector<TranscriptRequest>& requests,
                        const std::vector<Transcript>& transcripts) {
   std::ofstream file(path, std::ios::binary);
@@ -118,7 +131,11 @@ void write_transcripts(const std::string& path, const std::vector<TranscriptRequ
     else if (path.ends_with(".trn"))
       file << transcripts[i].text << " (" << scored_name(requests[i]) << ")\n";
     else if (path.ends_with(".srt"))
-      file << srt_lines(transcripts[i]);
+      file << subtitles(transcripts[i], ',');
+    else if (path.ends_with(".vtt"))
+      file << "WEBVTT\n\n" << subtitles(transcripts[i], '.');
+    else if (path.ends_with(".txt"))
+      file << transcripts[i].text << '\n';
     else
       file << transcript_line(requests[i], transcripts[i]) << '\n';
   }

@@ -9,10 +9,16 @@
 
 namespace choir {
 
+/// True for subtitles, a file of which belongs to one recording.
+bool is_subtitles(const std::string& path);
+
+/// The error if transcripts are not written in the format of this extension; "" if they are.
+std::string wrong_transcripts_name(const std::string& path);
+
 /// Writes the lines of a manifest, or those of the recordings, with the recognised text; or, by the
-/// extension of `path`, the times of words (.ctm), lines for sclite (.trn) or subtitles of one
-/// recording (.srt). Local. Throws StorageError if the file
-/// cannot be written.
+/// extension of `path`, the times of words (.ctm), lines for sclite (.trn), subtitles of one
+/// recording (.srt, .vtt) or the texts alone (.txt). Local. Throws StorageError if the file cannot
+/// be written.
 void write_transcripts(const std::string& path, const std::vector<TranscriptRequest>& requests,
                        const std::vector<Transcript>& transcripts);
 

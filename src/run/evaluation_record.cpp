@@ -83,9 +83,10 @@ std::string json_line(const EvaluationRecord& record, const std::string& time) {
   json["step"] = record.step;
   json["checkpoint"] = record.checkpoint;
   json["precision"] = record.precision;
+  const std::string& set = record.name.empty() ? record.set : record.name;
+  if (record.kind == "validation") json["set"] = set.empty() ? "all" : set;
   if (!record.set.empty()) json["task"] = record.set;
   json["kind"] = record.kind;
-  if (!record.name.empty() && record.name != record.set) json["set"] = record.name;
   if (!record.source.empty()) json["source"] = record.source;
   for (const auto& [name, value] : record.conditions) json[name] = value;
   nlohmann::ordered_json metrics = nlohmann::ordered_json::object();

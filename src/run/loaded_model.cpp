@@ -42,20 +42,36 @@ bool overrides_key(const std::vector<std::string>& overrides, std::string_view k
   });
 }
 
-/// The names of the sets in data.validation of a resolved deck that data.val among the overrides
-/// replaces.
-std::vector<std::string> replaced_sets_of(const std::string& resolved,
-                                          const std::vector<std::string>& overrides) {
-  std::vector<std::string> names;
-  if (!overrides_key(overrides, "data.val") || overrides_key(overrides, "data.validation"))
-    return names;
+/// True if the overrides give data.validation as a whole, with sets. A set by its name,
+/// data.validation.NAME, joins the others.
+bool gives_sets(const std::vector<std::string>& overrides) {
+  return std::ranges::any_of(overrides, [](const std::string& word) {
+    constexpr std::string_view kSets = "data.validation=";
+    return word.starts_with(kSets) && word.find(':', kSets.size()) != std::string::npos;
+  });
+}
+
+/// The validation data of a resolved deck that the overrides replace: the names of the sets in
+/// data.validation with data.val alone, and data.val with data.validation alone.
+ReplacedSets replaced_sets_of(const std::string& resolved,
+                              const std::vector<std::string>& overrides) {
+  ReplacedSets replaced;
+  const bool val = overrides_key(overrides, "data.val");
+  if (val == gives_sets(overrides) || (val && overrides_key(overrides, "data.validation")))
+    return replaced;
   const nlohmann::json document = parsed_json(resolved);
   const auto data = document.find("data");
-  if (data == document.end() || !data->is_object()) return names;
-  const auto sets = data->find("validation");
-  if (sets == data->end() || !sets->is_object()) return names;
-  for (const auto& [name, set] : sets->items()) names.push_back(name);
-  return names;
+  if (data == document.end() || !data->is_object()) return replaced;
+  const auto sets = data->find(val ? "validation" : "val");
+  if (sets == data->end()) return replaced;
+  replaced.by = val ? "data.val" : "data.validation";
+  replaced.empty = val ? "data.validation={}" : "data.val=[]";
+  if (val && sets->is_object())
+    for (const auto& [name, set] : sets->items()) replaced.names.push_back(name);
+  if (!val && sets->is_array())
+    for (const nlohmann::json& set : *sets)
+      if (set.is_string()) replaced.names.push_back(set.get<std::string>());
+  return replaced;
 }
 
 /// The deck of a checkpoint with overrides. The device and the transport of its training are
@@ -100,7 +116,8 @@ LoadedModel open_model(const FamilyTable& families, const std::string& path,
   loaded.checkpoint = open_checkpoint(path, mesh.world());
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
   std::vector<std::string> words = overrides;
-  if (!replaced_sets_of(meta.deck, overrides).empty()) words.emplace_back("data.validation={}");
+  if (const ReplacedSets replaced = replaced_sets_of(meta.deck, overrides); !replaced.names.empty())
+    words.push_back(replaced.empty);
   loaded.deck = deck_of(families, loaded.checkpoint, meta, words);
   if (loaded.deck.eval.ema)
     together(mesh.world(), [&] { loaded.checkpoint = with_averages(loaded.checkpoint); });
@@ -115,8 +132,7 @@ LoadedModel open_model(const FamilyTable& families, const std::string& path,
   return loaded;
 }
 
-std::vector<std::string> replaced_sets(const LoadedModel& loaded,
-                                       const std::vector<std::string>& overrides) {
+ReplacedSets replaced_sets(const LoadedModel& loaded, const std::vector<std::string>& overrides) {
   const Checkpoint& checkpoint = loaded.checkpoint;
   return replaced_sets_of(TrainMeta::parse(checkpoint.json, checkpoint.path).deck, overrides);
 }

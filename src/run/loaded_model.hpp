@@ -33,14 +33,19 @@ std::vector<std::string> with_ema(std::vector<std::string> overrides, bool ema);
 
 /// Opens everything but the instance. `path` as for open_checkpoint; `precision` is "" for the
 /// precision of the training; `overrides` apply to its deck. Data of data.val replace all
-/// validation data of the run, unless data.validation is given, too. Collective.
+/// validation data of the run, unless data.validation is given, too, and so do the sets of
+/// data.validation=. Collective.
 LoadedModel open_model(const FamilyTable& families, const std::string& path,
                        const std::string& precision, Mesh& mesh,
                        const std::vector<std::string>& overrides = {});
-/// Local. The names of the sets in data.validation of the run that data.val among the overrides
-/// replaced.
-std::vector<std::string> replaced_sets(const LoadedModel& loaded,
-                                       const std::vector<std::string>& overrides);
+/// The validation data of a run that overrides of the other key replaced.
+struct ReplacedSets {
+  std::string by;                  ///< data.val or data.validation
+  std::string empty;               ///< the override that removes what is replaced
+  std::vector<std::string> names;  ///< sets of data.validation, or data of data.val; empty: none
+};
+/// Local.
+ReplacedSets replaced_sets(const LoadedModel& loaded, const std::vector<std::string>& overrides);
 /// Options of the instance of an opened model in this process.
 ModelInstance::Options inference_options(const LoadedModel& loaded);
 /// Creates the instance with the checkpoint's parameters; the device must be open. Collective.

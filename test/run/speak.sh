@@ -35,6 +35,10 @@ run 1 speak codec corpus/1.wav --out stream.wav --stream
 expect "a stream" 0 "ms a frame" "heard after"
 run 1 speak codec corpus/1.wav --out corpus/1.wav
 expect "over itself" 2 "would overwrite its input"
+run 1 speak codec corpus/1.wav --out x.flac
+expect "in another format" 2 "sound is written as WAV only" "-> --out x.wav"
+run 1 speak codec corpus/1.wav corpus/2.wav --out x.wav
+expect "two recordings in one file" 2 "there are 2 recordings" "-> name a folder: --out x"
 run 1 speak codec no.wav --out x.wav
 expect "no recording" 3 "no.wav"
 run 1 speak codec --out x.wav

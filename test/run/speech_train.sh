@@ -145,6 +145,21 @@ run 1 eval manifests 'data.val=["digits/upper_plain.json"]' 'data.validation={"m
 expect "sets beside it" 0 "'more': loss" "'upper_plain': loss"
 run 0 report manifests --out manifests.html
 check "... are named together" has manifests.html "all of digits/upper_plain.json, more:val<"
+run 1 eval manifests 'data.validation={"more":"val"}'
+expect "sets in place of the data of a run" 0 "data.validation replaces the validation data of the run (" "'more': loss" "val_loss="
+check "... are the only ones" lacks out "val_loss/"
+# Words of a recording without a frame are errors, as in choir transcribe.
+(head -n 1 digits/val.json && sed -nE '2 { s/"duration":[0-9.]+/"duration":0.005/; s/"text":"[^"]*"/"text":"five five"/; p; }' digits/val.json) >digits/brief.json
+run 0 transcribe manifests --manifest digits/brief.json --out brief.json
+words_of() { grep -aoE 'WER +[0-9.]+ % \([^)]*\)' out | head -n 1; }
+words_of >of_transcribe
+run 1 eval manifests 'data.val=["digits/brief.json"]'
+expect "a recording that is shorter than a frame" 0 "CTC is impossible" "0 frames"
+check "... counts in the error rate" eval '[ -s of_transcribe ] && [ "$(words_of)" = "$(cat of_transcribe)" ]'
+sed 's/"text":"[^"]*"/"text":""/' digits/brief.json >digits/silent.json
+run 1 eval manifests 'data.val=["digits/silent.json"]'
+expect "references without a word" 0 "no error rates: " "without a word"
+check "... have no rate" lacks out "WER inf"
 # Fine-tuning on other manifests keeps the units of the head.
 sed 's/"text":"[^"]*"/"text":"one two"/' digits/train.json >digits/few.json
 fine=(checkpoint.init_from=manifests 'data.train=["digits/few.json"]')
@@ -155,8 +170,8 @@ units() { grep -ao 'units [0-9a-f]\{16\}' "$1/checkpoints/$(newest "$1")/state.h
 check "... whose outputs keep their meaning" same "units manifests" "units fine"
 train_speech 1 fine "${fine[@]}" 'data.val=["digits/val.json"]' train.max_steps=2
 expect "... and continues so" 0 "2 (1 now)"
-train_speech 1 anew "${fine[@]}" 'checkpoint.init_skip=["head.*"]' 'data.val=[]' 'data.validation={"own": "digits/few.json"}' train.max_steps=1
-expect "... or has a head of its own" 0 "begin anew" "labels.char-"
+train_speech 1 anew "${fine[@]}" 'checkpoint.init_skip=["head.*"]' 'data.val=[]' 'data.validation={"own": "digits/few.json"}' train.max_steps=1 eval.interval=2
+expect "... or has a head of its own" 0 "begin anew" "labels.char-" "eval.interval is 2 and train.max_steps is 1: only the last step is evaluated"
 run 1 eval anew 'data.val=["digits/few.json"]'
 expect "other data replace the validation sets of a run" 0 "replaces the validation data of the run (own)" "'few': loss"
 check "... all of them" lacks out "'own': loss"

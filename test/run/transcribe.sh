@@ -98,7 +98,7 @@ run 0 transcribe run --manifest kaldi --out never.json
 expect "a folder of Kaldi as a manifest" 3 "\`choir prepare manifest kaldi --out train.json\`"
 (echo '['; head -n 1 digits/val.json; echo ']') >digits/array.json
 run 0 transcribe run --manifest digits/array.json --out never.json
-expect "a JSON array as a manifest" 0 "WER" "written     never.json, 1 line"
+expect "a JSON array as a manifest" 0 "WER" "written     never.json, 1 recording"
 rm never.json
 run 0 transcribe run c.wav --out c.ctm
 expect "times of words for sclite" 0 "written     c.ctm"
@@ -107,6 +107,16 @@ run 0 transcribe run c.wav --out c.srt
 check "subtitles" eval 'matches c.srt "^00:00:0[0-9],[0-9]{3} --> 00:00:0[0-9],[0-9]{3}$" && matches c.srt "^[a-z ]+$"'
 run 0 transcribe run c.wav c.wav --out c2.srt
 expect "... of one recording" 2 "--out FILE.srt is for one recording"
+run 0 transcribe run c.wav --out c.vtt
+check "... of web pages" eval '[ "$(head -n 1 c.vtt)" = WEBVTT ] && [ -z "$(sed -n 2p c.vtt)" ] && matches c.vtt "^00:00:0[0-9]\.[0-9]{3} --> 00:00:0[0-9]\.[0-9]{3}$"'
+run 0 transcribe run c.wav a.wav --out texts.txt
+check "a text per line" eval '[ "$(sed "s/^[ac].wav: //" stdout | head -n 2)" = "$(cat texts.txt)" ]'
+run 0 transcribe run c.wav --out c.docx
+expect "another format" 2 "--out c.docx: transcripts are not written in the format '.docx'" ".vtt"
+run 0 eval run --beam 8
+expect "a beam search in the evaluation" 2 "choir transcribe RUN --manifest FILE --beam 8"
+run 0 transcribe run digits/val.json
+expect "a manifest in place of recordings" 2 "-> it is a manifest: --manifest digits/val.json"
 run 0 transcribe run c.wav --out c.json
 check "the lines of a file" matches c.json '"audio_filepath":"c.wav".*"pred_text":"'
 run 0 transcribe c.wav run

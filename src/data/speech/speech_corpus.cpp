@@ -71,7 +71,9 @@ bool SpeechSift::judge(const AudioCatalog& catalog, const LabelFile& labels, std
     leave_out(reason, catalog, i, detail);
     return false;
   };
-  if (seconds < filter_.min_duration || frames_.frames(samples) == 0)
+  // The words of a validation text count as errors even if the recording has no frame for them.
+  const bool compared = validation_ && filter_.ctc && (labels.bad(i) || !labels[i].empty());
+  if (seconds < filter_.min_duration || (frames_.frames(samples) == 0 && !compared))
     return out(LeftOut::too_short, fmt::format(", {:.3f} s", seconds));
   const bool countable = samples <= std::numeric_limits<std::int32_t>::max();  // lengths are i32
   if (!countable || (filter_.max_duration > 0 && seconds > filter_.max_duration))

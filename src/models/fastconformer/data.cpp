@@ -236,6 +236,17 @@ std::string ctc_warning_of(const SpeechSift& sift, const std::string& what,
       all.substr(all.rfind('\n') + 1));
 }
 
+/// The lines about utterances that an evaluation leaves out, and about those that have fewer frames
+/// than labels. Texts that the vocabulary cannot write have a warning of their own.
+std::vector<std::string> remarks_on(const SpeechSift& sift) {
+  std::vector<std::string> lines = split(sift.to_string(), '\n');
+  lines.erase(lines.begin());  // the utterances that are kept
+  std::erase_if(lines, [](const std::string& line) {
+    return line.find(name_of(LeftOut::bad_text)) != std::string::npos;
+  });
+  return lines;
+}
+
 /// Collective. Warns of texts of validation sets that the vocabulary cannot write.
 void warn_of_unwritable_texts(const SpeechData& data, Mesh& mesh, Logger& log) {
   together(mesh.world(), [&] {
@@ -315,6 +326,9 @@ std::vector<std::string> SpeechTrainingData::take_warnings() {
 SpeechEvaluationData::SpeechEvaluationData(const Deck& deck, const std::string& vocabulary,
                                            Mesh& mesh, Logger& log)
     : data_(open_speech(deck, mesh, false, vocabulary)) {
+  for (int set = 0; set < data_.set->eval_sets(); ++set)
+    for (const std::string& line : remarks_on(data_.set->eval_sift(set)))
+      log.info("data: validation '{}': {}", data_.set->eval_name(set), line);
   warn_of_unwritable_texts(data_, mesh, log);
 }
 

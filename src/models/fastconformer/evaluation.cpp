@@ -81,6 +81,8 @@ namespace {
 constexpr const char *kSamples = "samples", *kWords = "words", *kCharacters = "characters";
 
 std::string rates_text(const EditCounts& words, const EditCounts& characters) {
+  if (words.reference() == 0)
+    return fmt::format("no error rates: {} without a word", counted(words.utterances, "reference"));
   return fmt::format("WER {}, CER {}", to_string(words, "words"),
                      to_string(characters, "characters"));
 }

@@ -337,6 +337,9 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
     if (const std::string note = shared_cores_note(mesh.node()); !note.empty() && mesh.rank() == 0)
       log.info("{}", note);
   if (!waits.empty() && mesh.rank() == 0) log.warn("{}", waits);
+  if (deck.eval.interval > deck.train.max_steps && data->has_validation() && mesh.rank() == 0)
+    log.info("eval.interval is {} and train.max_steps is {}: only the last step is evaluated",
+             deck.eval.interval, deck.train.max_steps);
   if (const std::string idle = empty_places(batch); !idle.empty() && mesh.rank() == 0)
     log.warn("{}", idle);
 

@@ -130,10 +130,10 @@ TEST(EvaluationText, RecordsHaveTheSameNumbers) {
   ASSERT_EQ(records.size(), 3U);
   EXPECT_EQ(json_of(records[0]),
             R"({"event":"evaluation","step":9,"checkpoint":"run/checkpoints/step_1",)"
-            R"("precision":"fp32","kind":"validation","ema":1,"targets":4,)"
+            R"("precision":"fp32","set":"all","kind":"validation","ema":1,"targets":4,)"
             R"("metrics":{"loss":2.0,"perplexity":7.5,"right":0.7,"right/lang=de":1.0,)"
             R"("right/lang=en":0.0}})");
-  EXPECT_NE(json_of(records[2]).find(R"("task":"b","kind":"validation","ema":1)"),
+  EXPECT_NE(json_of(records[2]).find(R"("set":"b","task":"b","kind":"validation","ema":1)"),
             std::string::npos)
       << json_of(records[2]);
   EXPECT_EQ(records[2].set, "b");
