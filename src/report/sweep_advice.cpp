@@ -74,20 +74,21 @@ std::string knee(const Series& series) {
       best.rate(), best.point.global, 100 * (series[k + 1]->rate() / at.rate() - 1));
 }
 
-/// True if the efficiencies of a sweep are relative to rows that other work disturbed.
-bool has_noisy_baseline(const Sweep& sweep, const char* kind) {
+/// The next number of ranks of a sweep above `ranks` if other work disturbed all of its rows; else
+/// 0.
+std::int64_t noisy_ranks_above(std::int64_t ranks, const Sweep& sweep, const char* kind) {
   std::int64_t fewest = 0;
   bool quiet = false;
   for (const SweepRow& row : sweep.rows) {
-    if (!row.valid() || row.point.sweep != kind) continue;
+    if (!row.valid() || row.point.sweep != kind || row.point.ranks <= ranks) continue;
     if (fewest == 0 || row.point.ranks < fewest) fewest = row.point.ranks, quiet = false;
     if (row.point.ranks == fewest) quiet = quiet || row.quiet();
   }
-  return fewest > 0 && !quiet;
+  return quiet ? 0 : fewest;
 }
 
 std::string ranks_that_pay(const Sweep& sweep, const char* kind) {
-  if (has_noisy_baseline(sweep, kind))
+  if (noisy_ranks_above(0, sweep, kind) > 0)
     return fmt::format(
         "No advice on {} scaling, because the row with the fewest ranks is NOISY, and every "
         "efficiency is relative to it.\n",
@@ -105,10 +106,16 @@ std::string ranks_that_pay(const Sweep& sweep, const char* kind) {
       most = row;
   }
   if (most == nullptr) return "";
-  return fmt::format("{} scaling pays up to {} ({}): efficiency {:.0f} %, {:.0f} {}{}.\n", kind,
-                     ranks_text(most->point.ranks), most->point.layout, 100 * *most->efficiency,
-                     most->rate(), unit(*most),
-                     oversubscribed ? "; oversubscribed rows are ignored" : "");
+  const std::int64_t ranks = most->point.ranks, noisy = noisy_ranks_above(ranks, sweep, kind);
+  const bool first = std::ranges::none_of(
+      valid_rows(sweep, kind), [&](const SweepRow* row) { return row->point.ranks < ranks; });
+  if (first && noisy > 0)
+    return fmt::format("No advice on {} scaling beyond {}, because the row of {} is NOISY.\n", kind,
+                       ranks_text(ranks), ranks_text(noisy));
+  return fmt::format("{} scaling pays up to {} ({}): efficiency {:.0f} %, {:.0f} {}{}{}.\n", kind,
+                     ranks_text(ranks), most->point.layout, 100 * *most->efficiency, most->rate(),
+                     unit(*most), oversubscribed ? "; oversubscribed rows are ignored" : "",
+                     noisy > 0 ? "; no advice beyond, because the next row is NOISY" : "");
 }
 
 std::string bubbles(const Sweep& sweep) {

@@ -63,10 +63,17 @@ run 0 plan llama3-8b --nodes 1 --gpus A100-80GB
 expect "a model by its name, nodes and cards as people say them" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks (1 node of 8), A100" \
   "assumed     8 GPUs a node" "type        build/choir plan llama3-8b --nodes 1 --gpus A100-80GB --out llama3-8b.json" \
   "then        jobs/launch -n 8 build/choir train llama3-8b.json"
+check "... without times" eval 'tr -s "\n " " " <stdout | grep -q "not known: --calibration assumed predicts it"'
+check "... or an order by them" has stdout "to order by predicted time: --calibration FILE (from choir calibrate) or --calibration assumed"
 check "... above a layout that fits" eval 'sed -n 2p stdout | grep -qE "^  simplest .* [0-9]{2} %$"'
 check "... which is named" matches stdout "^  plain       .*, [0-9]{3} %: TOO LARGE$"
 run 0 plan llama3-8b --nodes 1 --gpus A100-80GB --out llama3-8b.json
-expect "... whose deck is written when asked" 0 "written     llama3-8b.json" "type        jobs/launch -n 8 build/choir train llama3-8b.json"
+expect "... whose deck is written when asked" 0 "written     llama3-8b.json (the simplest layout)" "type        jobs/launch -n 8 build/choir train llama3-8b.json"
+run 0 plan llama3-8b --nodes 4 --gpus A100-40GB --calibration assumed
+expect "rows of unequal batches" 0 "global batches differ: train.global_batch_size=" " tokens"
+check "... of which the time is known" lacks stdout "not known"
+run 0 plan llama3-8b --nodes 4 --gpus A100-40GB --calibration assumed train.global_batch_size=32
+check "... or of equal ones" lacks stdout "global batches differ"
 run 0 plan llama3-8b.json --nodes 2 --gpus A100-80GB --gpus-per-node 4
 expect "... and planned as written" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks (2 nodes of 4)" "as written  dp=8"
 for card in B200-180GB GH200 L40S; do

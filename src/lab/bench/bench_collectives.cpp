@@ -412,10 +412,12 @@ class AxisBench {
 };
 
 /// ", about 12.3 s left", if a size takes as long as its bytes are more than those of the size
-/// before, which took `last` seconds. "" while the sizes are too small to tell.
+/// before, which took `last` seconds. "" while sizes are below 1 MiB or fast: those wait for
+/// latencies.
 std::string left_of(const CollectiveBenchOptions& options, std::size_t bytes, double last) {
   constexpr double kTells = 0.3;
-  if (last < kTells) return {};
+  constexpr std::size_t kBandwidth = std::size_t{1} << 20;
+  if (last < kTells || bytes / static_cast<std::size_t>(options.factor) < kBandwidth) return {};
   const auto factor = static_cast<double>(options.factor);
   double left = 0;
   for (auto size = static_cast<double>(bytes); size <= static_cast<double>(options.max_bytes);

@@ -3,17 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
+#include <numeric>
 #include <set>
 
 #include "choir/models/family.hpp"
 #include "choir/models/model.hpp"
-#include "src/comm/mpi/mpi_session.hpp"
-#include "src/core/build_info.hpp"
 #include "src/core/hints.hpp"
-#include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/run/layout_report.hpp"
@@ -102,141 +98,6 @@ std::string describe(const RoleGroup& group, const LayoutPlan& plan) {
   std::set<int> first;  // the roles are not a product of coordinates
   for (const RolePlan* role : group.roles) first.insert(role->rank);
   return fmt::format("the roles of ranks {} ({})", list_text(first), counted(ranks, "rank"));
-}
-
-namespace {
-
-// Conversion of plans to JSON.
-
-using Json = nlohmann::ordered_json;
-
-Json traffic_json(const StepTraffic& traffic) {
-  Json json;
-  for (std::size_t a = 0; a < kAxes; ++a)
-    json[std::string(short_name(static_cast<Axis>(a)))] = {{"calls", traffic[a].calls},
-                                                           {"bytes", traffic[a].bytes}};
-  return json;
-}
-
-Json memory_json(const MemoryPlan& memory) {
-  Json json = Json::array();
-  for (const MemoryPlan::Entry& entry : memory.entries)
-    json.push_back({{"name", entry.name},
-                    {"bytes", entry.bytes},
-                    {"shared", entry.shared},
-                    {"place", name_of(entry.place)}});
-  return json;
-}
-
-Json time_json(const LayoutPlan& plan) {
-  if (!plan.time) return Json();
-  const StepTime& time = *plan.time;
-  Json exposed;
-  for (std::size_t a = 0; a < kAxes; ++a)
-    exposed[std::string(short_name(static_cast<Axis>(a)))] = time.exposed[a];
-  return {{"step_seconds", time.seconds},
-          {"units_per_second", plan.units_per_second()},
-          {"compute_seconds", time.compute},
-          {"update_seconds", time.update},
-          {"idle_seconds", time.idle},
-          {"hidden_seconds", time.hidden},
-          {"exposed_seconds", std::move(exposed)},
-          {"one_channel_seconds", time.one_channel},
-          {"longest_calls", time.calls_most}};
-}
-
-/// The messages of a step by count and size.
-Json calls_json(const WorkRecord& work) {
-  constexpr std::array kNames{"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                              "message"};
-  std::map<std::pair<std::string, CallWork>, std::int64_t> counts;
-  for (const auto& [place, done] : work.places)
-    for (const auto& [call, count] : done.calls)
-      counts[{work.groups[static_cast<std::size_t>(call.group)].axis, call}] += count;
-  Json json = Json::array();
-  for (const auto& [key, count] : counts)
-    json.push_back({{"axis", key.first},
-                    {"call", kNames[static_cast<std::size_t>(key.second.kind)]},
-                    {"bytes", key.second.bytes},
-                    {"count", count}});
-  return json;
-}
-
-/// The fields that a plan in outline also has.
-Json head_json(const LayoutPlan& plan) {
-  const Layout& layout = plan.layout;
-  const ParallelSection& parallel = plan.deck.parallel;
-  return {{"data", layout.size(Axis::data)},
-          {"tensor", layout.size(Axis::tensor)},
-          {"pipeline", layout.size(Axis::pipeline)},
-          {"context", layout.size(Axis::context)},
-          {"order", layout.order()},
-          {"zero", parallel.zero},
-          {"sequence", parallel.sequence},
-          {"schedule", name_of(parallel.schedule)},
-          {"recompute", name_of(plan.deck.train.recompute)},
-          {"micro_batch_size", plan.batch.micro},
-          {"grad_accum", plan.batch.accum},
-          {"global_batch_size", plan.batch.global},
-          {"memory_bytes", static_cast<std::int64_t>(plan.needs())},
-          {"memory_limit", plan.memory_limit},
-          {"host_memory_bytes", static_cast<std::int64_t>(plan.host_needs())},
-          {"fits", plan.fits()},
-          {"waits_for_saves", plan.waits_for_saves},
-          {"head_rows", plan.head.rows},
-          {"head_bytes", plan.head.bytes},
-          {"bubble", plan.bubble},
-          {"time", time_json(plan)}};
-}
-
-Json full_json(const LayoutPlan& plan) {
-  Json json = head_json(plan);
-  json["flops"] = plan.flops();
-  json["traffic"] = traffic_json(plan.traffic());
-  json["roles"] = Json::array();
-  for (const RolePlan& role : plan.roles)
-    json["roles"].push_back({{"first_rank", role.rank},
-                             {"ranks", plan.ranks_of_role()},
-                             {"stage", role.at[Axis::pipeline]},
-                             {"tensor", role.at[Axis::tensor]},
-                             {"context", role.at[Axis::context]},
-                             {"memory", memory_json(role.plan.memory)},
-                             {"memory_bytes", role.plan.memory.total()},
-                             {"flops", role.plan.flops},
-                             {"touched_bytes", role.plan.bytes},
-                             {"traffic", traffic_json(role.plan.traffic)},
-                             {"calls", calls_json(role.work)}});
-  return json;
-}
-
-Json choice_json(const LayoutChoice& choice) {
-  Json json = head_json(choice.plan);
-  json["changes"] = choice.changes;
-  json["reason"] = choice.reason;
-  json["why"] = choice.why;
-  return json;
-}
-
-}  // namespace
-
-std::string plan_json(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request) {
-  Json json{{"target", request.target.name},
-            {"ranks", request.ranks},
-            {"ranks_per_node", request.ranks_per_node},
-            {"calibration", request.calibration ? Json(request.calibration->name) : Json()},
-            {"assumed_times", request.calibration && request.calibration->assumed},
-            {"noise", request.calibration ? request.calibration->noise : ""}};
-  json["layout"] = plan ? full_json(*plan) : Json();
-  if (search) {
-    json["choices"] = Json::array();
-    for (const LayoutChoice& choice : search->fitting)
-      json["choices"].push_back(choice_json(choice));
-    json["further"] = search->further;
-    json["too_large"] = search->too_large;
-    json["closest"] = search->closest ? choice_json(*search->closest) : Json();
-  }
-  json["provenance"] = parsed_ordered_json(build_provenance(MpiSession::library_version()));
-  return dumped(json, 2) + "\n";
 }
 
 namespace {
@@ -459,29 +320,48 @@ std::string job_text(const LayoutChoice* chosen, const PlanCase& request, const 
       gpus ? fmt::format(":ngpus={}", per_node) : "", variables);
 }
 
+/// True if the target is a card for which `--calibration assumed` has the maker's figures.
+bool has_assumed_times(const PlanTarget& target) {
+  return target.assumed_node && target.peak_flops > 0;
+}
+
+/// The line in place of a time that is not predicted.
+std::string no_duration_text(const PlanCase& request) {
+  if (request.calibration) return "time        not predicted, because the calibration is NOISY";
+  if (has_assumed_times(request.target))
+    return "time        not known: --calibration assumed predicts it from the maker's figures for "
+           "this card, and `choir calibrate` on such a machine measures it for --calibration FILE";
+  return "time        not known: `choir calibrate` measures this machine for --calibration, and "
+         "`choir bench step` times this deck";
+}
+
 /// The time of the whole run, as far as it is known.
 std::string duration_text(const LayoutPlan& plan, const PlanCase& request) {
   const std::int64_t steps = request.deck.train.max_steps, interval = request.deck.eval.interval;
-  if (!plan.time)
-    return wrap(
-        "time        not known: `choir calibrate` measures this machine for --calibration, and "
-        "`choir bench step` times this deck",
-        100, 2);
+  if (!plan.time) return wrap(no_duration_text(request), 100, 2);
   std::string text = fmt::format("  time        {} of {}: about {}", counted(steps, "step"),
                                  step_text(plan.time->seconds),
                                  format_duration(static_cast<double>(steps) * plan.time->seconds));
   if (interval > 0)
     text += fmt::format(", and {}", counted((steps + interval - 1) / interval, "evaluation"));
+  if (request.deck.family().fixed_shape())
+    text += fmt::format("; {} tokens", format_count(steps * std::llround(plan.time->seconds *
+                                                                         plan.units_per_second())));
   return text + "\n";
 }
 
 /// The lines to type in order to train by this plan.
-std::string command_text(const LayoutChoice* chosen, int ranks, const PlanWords& words) {
+std::string command_text(const LayoutChoice* chosen, const PlanCase& request,
+                         const PlanWords& words) {
   const auto train = [&](const std::string& deck) {
-    return fmt::format("jobs/launch -n {} build/choir train {}", ranks, deck);
+    return fmt::format("jobs/launch -n {} build/choir train {}", request.ranks, deck);
   };
   if (!words.out.empty())
-    return fmt::format("  written     {}\n  type        {}\n", words.out, train(words.out));
+    return fmt::format("  written     {} ({})\n  type        {}\n", words.out,
+                       chosen == nullptr || chosen->changes.empty() ? "as written"
+                       : is_timed(request)                          ? "the fastest layout"
+                                                                    : "the simplest layout",
+                       train(words.out));
   if (!words.preset.empty())
     return fmt::format("  type        {} --out {}.json\n  then        {}\n", words.repeated,
                        words.preset, train(words.preset + ".json"));
@@ -529,7 +409,7 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Lay
   if (!request.target.note.empty()) text += wrap("note        " + request.target.note, 100, 2);
   if (!own && chosen == nullptr) return text + "\n";
   text += duration_text(chosen != nullptr ? chosen->plan : *plan, request);
-  text += command_text(chosen, request.ranks, words);
+  text += command_text(chosen, request, words);
   if (!words.preset.empty())
     text += "  data        random ids, until data.format and data.train of that deck name others\n";
   return text + job_text(chosen, request, words) + "\n";
@@ -574,20 +454,37 @@ std::string table_head(const LayoutSearch& search, const PlanCase& request) {
                         : "");
 }
 
-/// "31 further layouts are legal and not shown".
-std::string further_text(int number) {
-  return fmt::format("{} {} legal and not shown", counted(number, "further layout"),
-                     number == 1 ? "is" : "are");
+/// "31 further layouts are legal and not shown: ...", with the reason.
+std::string further_text(int number, const PlanCase& request) {
+  return fmt::format("{} {} legal and not shown: {}", counted(number, "further layout"),
+                     number == 1 ? "is" : "are",
+                     is_timed(request)
+                         ? "slower, or too late in the search to be planned"
+                         : "later in this order, and not planned (parallel.KEY=N keeps an axis)");
+}
+
+/// The line on rows whose steps do unequal work; "" if all global batches are equal.
+std::string batches_text(const LayoutSearch& search) {
+  std::set<std::int64_t> batches;
+  std::int64_t common = 1;
+  for (const LayoutChoice& choice : search.fitting)
+    if (batches.insert(choice.plan.batch.global).second)
+      common = std::lcm(common, choice.plan.batch.global);
+  if (batches.size() < 2) return "";
+  return fmt::format("  global batches differ: train.global_batch_size={} compares equal ones\n",
+                     common);
 }
 
 /// The line on times, and the changes of the first layout.
 std::string table_end(const LayoutSearch& search, const PlanCase& request) {
   const std::vector<std::string>& changes = search.fitting.front().changes;
   return fmt::format(
-      "{}  use: {}\n",
+      "{}{}  use: {}\n", batches_text(search),
       request.calibration
           ? ""
-          : "  to order by predicted time: --calibration FILE (from choir calibrate)\n",
+          : fmt::format(
+                "  to order by predicted time: --calibration FILE (from choir calibrate){}\n",
+                has_assumed_times(request.target) ? " or --calibration assumed" : ""),
       changes.empty() ? "the deck as it is" : join(changes, " "));
 }
 
@@ -599,7 +496,7 @@ std::string to_string(const LayoutSearch& search, const PlanCase& request) {
   for (std::size_t i = 0; i < search.fitting.size(); ++i)
     text += row_text(i + 1, search.fitting[i]) + reason_text(search.fitting[i]);
   std::vector<std::string> others;
-  if (search.further > 0) others.push_back(further_text(search.further));
+  if (search.further > 0) others.push_back(further_text(search.further, request));
   if (search.too_large > 0) others.push_back(were(search.too_large) + " too large");
   return text + fmt::format("  {}\n", others.empty() ? "no other is legal" : join(others, "; ")) +
          table_end(search, request);
@@ -647,7 +544,7 @@ std::string summary(const PlanFindings& found, const PlanCase& request) {
               : fmt::format("  {} more {}; --all prints {} with reasons, and the whole plan\n",
                             more, more == 1 ? "fits" : "fit", more == 1 ? "it" : "them");
   if (const int further = found.search->further; further > 0)
-    text += fmt::format("  {}\n", further_text(further));
+    text += fmt::format("  {}\n", further_text(further, request));
   return text + table_end(*found.search, request);
 }
 

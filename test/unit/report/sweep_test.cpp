@@ -136,6 +136,11 @@ TEST(Scaling, RowsWhoseTimesSayLittleAreNoisyAndGiveNoAdvice) {
   const std::string text = advice(judged(runs), {});
   EXPECT_EQ(text.find("pays up to 4 ranks"), std::string::npos) << text;
   EXPECT_NE(text.find("1 of 2 rows are NOISY and ignored"), std::string::npos) << text;
+  EXPECT_EQ(text.find("strong scaling pays"), std::string::npos) << text;
+  EXPECT_NE(text.find("No advice on strong scaling beyond 1 rank, because the row of 4 ranks is "
+                      "NOISY."),
+            std::string::npos)
+      << text;
   EXPECT_NE(to_table(judged(runs)).find("VALID, NOISY: its steps"), std::string::npos);
 }
 

@@ -129,7 +129,7 @@ TEST(PlanReport, TheAnswerNamesWhatFits) {
   words.out = "my.json";
   expect_contains(
       answer(&large, &search, chosen, request, words),
-      "  written     my.json\n  type        jobs/launch -n 16 build/choir train my.json\n");
+      "  written     my.json (the simplest layout)\n  type        jobs/launch -n 16 build/choir train my.json\n");
 }
 
 // Numbers of parameters as their makers count them.
