@@ -6,8 +6,9 @@ set -eu -o pipefail
 build=$1
 shift
 steps='  (c[+][+]|nvcc|host|clang|ar|link) '
-# Make describes a step as the command that prints it. A step that fails later is found by the build.
-plan=$("$@" --dry-run 2>/dev/null | grep -oE "^echo \"$steps[^\"]*\"" | bash || true)
+# Make describes a step as the command that prints it, in which a group of sources is listed by a pipe with quotes of its
+# own. A step that fails later is found by the build.
+plan=$("$@" --dry-run 2>/dev/null | grep -oE "^echo \"$steps([^\"\$]*\\\$\(sed .* \| tr '.n' ' '\)|[^\"]*)\"" | bash || true)
 total=$(grep -c . <<<"$plan" || true)
 [ "$total" -gt 1 ] || exec "$@"
 # The time of a source is a constant and a part that grows with its size in KiB, in tenths of a second of a usual core.
@@ -45,8 +46,10 @@ elif [ -z "$(objects -newer "$build/flags" -print -quit)" ]; then
 elif [ ! -e "$build/choir" ]; then reason="the last build did not end"
 elif [ "$build/asked" -nt "$build/choir" ]; then
   reason="the settings (CUDA_HOME and others) are not those of the last build"
+elif [ "$(grep -E '^  (c[+][+]|nvcc|host|clang) ' <<<"$plan")" = "  c++   src/core/build_info.cpp" ]; then
+  reason="the revision of git has changed since the last build"
 elif [ -n "$(find src kernels include test Makefile .make -type f -newer "$build/choir" -print -quit 2>/dev/null)" ]; then
-  reason="sources or headers have changed since the last build"
+  reason="sources, headers or rules have changed since the last build"
 else reason="the last build did not need them"
 fi
 echo "make: $total steps in $build, because $reason; the time that is left is shown after some of them"

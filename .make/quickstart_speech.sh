@@ -17,10 +17,9 @@ precision=()
 grep -qwE "amx_bf16|avx512_bf16" /proc/cpuinfo 2>/dev/null || precision=(train.precision=fp32)
 # learn PERCENT DECK RUN OVERRIDE...: a training that may take this part of the minutes.
 learn() {
-  local share deck=$2 run=$3
-  share=$(awk -v all="$minutes" -v percent="$1" 'BEGIN { print all * percent / 100 }')
+  local percent=$1 deck=$2 run=$3
   shift 3
-  fit "$deck" "$run" "$share" ${precision[@]+"${precision[@]}"}
+  fit "$deck" "$run" "$percent" ${precision[@]+"${precision[@]}"}
   train "$deck" "$run" "$@" ${fitted[@]+"${fitted[@]}"}
 }
 
@@ -97,6 +96,7 @@ if [ -n "$recorded" ]; then
 else
   echo "'make deps-speech' adds recorded prompts, real speech of one voice: then run this again."
 fi
+shortened runs/asr_digits runs/asr_tutorial runs/asr_asterisk_scratch runs/asr_asterisk
 cat <<END
 Try next:
   $choir transcribe runs/asr_tutorial FILE.wav --json     any sound file, with the times of words

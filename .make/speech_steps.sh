@@ -73,36 +73,84 @@ answers() {
   echo "new words of new voices          $(matches voices "$run/eval.txt")"
   echo "control: the clip of another one $(matches shuffled "$run/control.txt")"
 }
-# fit DECK RUN MINUTES OVERRIDE...: sets `fitted` to the overrides with which the training takes about MINUTES on this
-# machine: at most the steps of the deck, and at least a fifth of them. A run that has begun keeps its own, in RUN/settings.
+# fit DECK RUN PERCENT OVERRIDE...: sets `fitted` to the overrides with which the training takes about this part of
+# $minutes on this machine: at most the steps of the deck, and at least a fifth of them. A run that has begun keeps its own,
+# in RUN/settings, until $minutes allow more steps. RUN/timed has the milliseconds of a step, the deck's steps, and PERCENT.
 fit() {
-  local deck=$1 run=$2 minutes=$3 all step steps
+  local deck=$1 run=$2 percent=$3 all step steps
   shift 3
   fitted=("$@")
-  if [ -s "$run/settings" ]; then mapfile -t fitted <"$run/settings"; fi
-  if [ -s "$run/settings" ] || [ -e "$run/metrics.jsonl" ] || [[ " ${overrides[*]-}" == *" train.max_steps="* ]]; then return 0; fi
+  if [ -s "$run/settings" ]; then mapfile -t fitted <"$run/settings"; more_steps "$run"; return 0; fi
+  if [ -e "$run/metrics.jsonl" ] || [[ " ${overrides[*]-}" == *" train.max_steps="* ]]; then return 0; fi
   all=$(sed -nE 's/.*"max_steps": ([0-9]+).*/\1/p' "$deck")
   echo "Timing a step of $deck ..."
-  step=$(launch "$ranks" "$choir" bench step "$deck" "$@" --warmup 1 --seconds 4 --no-ceilings 2>&1 | sed -nE 's/.*: median ([0-9.]+) ms.*/\1/p') || step=
+  step=$(shortest_step "$deck" "$@")
   [ -n "$step" ] || { echo "A step could not be timed: the run takes the $all steps of its deck."; return 0; }
-  steps=$(awk -v step="$step" -v minutes="$minutes" -v all="$all" \
-    'BEGIN { n = int(minutes * 60000 / step / 10) * 10; least = int(all / 5); print (n < least ? least : n > all ? all : n) }')
+  mkdir -p "$run"
+  echo "$step $all $percent" >"$run/timed"
+  steps=$(allowed_steps "$run")
   if [ "$steps" -eq "$all" ]; then echo -n "All $all steps of the deck"; else
     fitted+=("train.max_steps=$steps")
     echo -n "This machine is slow: $steps of the deck's $all steps"
   fi
   awk -v step="$step" -v n="$steps" 'BEGIN { printf ", %.0f ms each, take about %.1f minutes.\n", step, n * step / 60000 }'
-  mkdir -p "$run"
   printf '%s\n' ${fitted[@]+"${fitted[@]}"} >"$run/settings"
+}
+# shortest_step DECK OVERRIDE...: prints the milliseconds of a step, the least of three timings: other programs may slow
+# down one of them. It prints nothing if none succeeds.
+shortest_step() {
+  local deck=$1 _
+  shift
+  for _ in 1 2 3; do
+    launch "$ranks" "$choir" bench step "$deck" "$@" --warmup 1 --seconds 1.5 --no-ceilings 2>&1 | sed -nE 's/.*: median ([0-9.]+) ms.*/\1/p' || true
+  done | sort -g | head -n 1
+}
+# allowed_steps RUN: prints the steps that $minutes allow a run, by RUN/timed; nothing without this file.
+allowed_steps() {
+  [ ! -s "$1/timed" ] || awk -v minutes="$minutes" '{
+    n = int(minutes * $3 * 600 / $1 / 10) * 10; least = int($2 / 5)
+    print (n < least ? least : n > $2 ? $2 : n)
+  }' "$1/timed"
+}
+# shortened_steps RUN: prints the steps of a run that has fewer than its deck; nothing for others.
+shortened_steps() {
+  [ ! -s "$1/timed" ] || [ ! -s "$1/settings" ] || sed -nE 's/^train\.max_steps=([0-9]+)$/\1/p' "$1/settings"
+}
+# more_steps RUN: raises the steps of a shortened run in `fitted` and RUN/settings if $minutes allow more.
+more_steps() {
+  local before steps all each
+  before=$(shortened_steps "$1") steps=$(allowed_steps "$1")
+  if [ -z "$before" ] || [ -z "$steps" ] || [ "$steps" -le "$before" ]; then return 0; fi
+  read -r _ all _ <"$1/timed"
+  for each in "${!fitted[@]}"; do
+    [ "${fitted[each]}" != "train.max_steps=$before" ] || fitted[each]="train.max_steps=$steps"
+  done
+  printf '%s\n' "${fitted[@]}" >"$1/settings"
+  echo "$1 is continued to $steps of the deck's $all steps. Its learning rate decays over all of these, so it rises again first."
+}
+# shortened RUN...: prints which runs have fewer steps than their decks, and the command that continues them.
+shortened() {
+  local run steps step all percent
+  for run; do
+    steps=$(shortened_steps "$run")
+    [ -n "$steps" ] || continue
+    read -r step all percent <"$run/timed"
+    [ "$steps" -lt "$all" ] || continue
+    awk -v run="$run" -v n="$steps" -v step="$step" -v all="$all" -v percent="$percent" -v again="$again" 'BEGIN {
+      printf "%s: %d of the deck\047s %d steps (the machine was timed at %.0f ms a step); QUICKSTART_MINUTES=%d %s continues it\n",
+        run, n, all, step, int(all * step / 600 / percent) + 1, again }'
+  done
 }
 # kept RUN...: prints how far each of the runs that exist has come.
 kept() {
-  local run step all
+  local run step all wanted
   for run; do
     [ -s "$run/metrics.jsonl" ] || continue
     step=$(sed -nE 's/^\{"step":([0-9]+).*/\1/p' "$run/metrics.jsonl" | tail -n 1)
     all=$(sed -nE 's/.*"max_steps": *([0-9]+).*/\1/p' "$run/deck.json" | head -n 1)
-    if [ "$step" = "$all" ]; then echo "  $run is complete ($all steps) and kept; rm -r $run trains it anew"
+    wanted=$(allowed_steps "$run")
+    if [ "$step" = "$all" ] && [ "${wanted:-0}" -gt "$all" ]; then echo "  $run has $step steps and is continued to $wanted"
+    elif [ "$step" = "$all" ]; then echo "  $run is complete ($all steps) and kept; rm -r $run trains it anew"
     else echo "  $run has ${step:-0} of ${all:-?} steps and is continued"; fi
   done
 }

@@ -148,6 +148,26 @@ expect "a build is estimated" 0 "[4/5]  nvcc  d" " s left)"
 check "... without running its commands beforehand" test "$(cat linked)" = linked
 check "... from what was done" number_is "$(sed -nE 's/.*nvcc  d +[(]([0-9]+) s left[)]/\1/p' out)" below 6
 
+# A group of sources is one step, and a new revision alone is named as the reason.
+echo '#include "src/app/run.cpp"' >group_1.cpp
+cat >Makefile.groups <<'END'
+all:
+	@echo "  c++   src/app: $$(sed -nE 's|.*/(.*)\.cpp"|\1|p' group_1.cpp | tr '\n' ' ')"
+	@echo "  c++   src/core/build_info.cpp"
+	@echo "  link  all"
+END
+"$root/.make/progress.sh" built make --no-print-directory -f Makefile.groups >out 2>&1
+code=$? command="progress.sh make"
+expect "a group of sources is a step" 0 "make: 3 steps in built" "[1/3]  c++   src/app: run" "[3/3]  link  all"
+sed -i '/src\/app/d' Makefile.groups
+mkdir -p built/obj
+touch -d yesterday built/flags
+touch built/obj/a.o built/choir
+"$root/.make/progress.sh" built make --no-print-directory -f Makefile.groups >out 2>&1
+code=$?
+expect "a new revision is no change of sources" 0 "make: 2 steps in built, because the revision of git has changed since the last build"
+rm -r built
+
 # Ctrl-C ends a build with 130, and says how to go on. A terminal sends the signal to the whole group.
 sed -i 's/until .*/sleep 5/' Makefile
 setsid perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' "$root/.make/progress.sh" built make --no-print-directory >out 2>&1 &
@@ -157,3 +177,32 @@ kill -INT -- -"$build_pid"
 wait "$build_pid"
 code=$?
 expect "Ctrl-C ends a build with 130" 130 "the build was stopped by Ctrl-C; the same command continues it"
+
+# A step of a quickstart is timed thrice; more minutes continue a run that was shortened.
+mkdir -p fitting
+printf '%s\n' '#!/bin/bash' 'echo x >>fitting/timings' \
+  'case $(wc -l <fitting/timings) in 2) ms=90 ;; *) ms=205 ;; esac' 'echo "step: median $ms ms, 9 steps"' >fitting/choir
+chmod +x fitting/choir
+echo '{ "max_steps": 8000 }' >fitting/deck.json
+fitting() {  # fitting MINUTES: the overrides, and what is said
+  command="fit for $1 minutes" code=0
+  # shellcheck disable=SC2016,SC1091
+  bash -euc 'build=$1/fitting here=$2/.make again="make quickstart-speech" minutes=$3
+    . "$here/speech_steps.sh"
+    launch() { shift; "$@"; }
+    fit fitting/deck.json fitting/run 50 train.precision=fp32
+    echo "overrides: ${fitted[*]}"
+    shortened fitting/run' fitting "$work" "$root" "$1" >out 2>&1 || code=$?
+}
+fitting 6
+expect "the shortest of three timings counts" 0 "This machine is slow: 2000 of the deck's 8000 steps, 90 ms each" \
+  "overrides: train.precision=fp32 train.max_steps=2000" \
+  "fitting/run: 2000 of the deck's 8000 steps (the machine was timed at 90 ms a step); QUICKSTART_MINUTES=25 make quickstart-speech continues it"
+fitting 3
+expect "fewer minutes change nothing" 0 "overrides: train.precision=fp32 train.max_steps=2000"
+fitting 12
+expect "more minutes continue it" 0 "is continued to 4000 of the deck's 8000 steps" "train.max_steps=4000"
+fitting 25
+expect "... to the end" 0 "is continued to 8000 of the deck's 8000 steps" "train.max_steps=8000"
+check "... of which nothing more is said" lacks out "continues it"
+check "... and the step is not timed again" test "$(wc -l <fitting/timings)" = 3
