@@ -383,10 +383,6 @@ int transcribe_command(const Invocation& call) {
     refuse(is_subtitles(request.out) && request.files.size() != 1,
            "--out FILE.srt is for one recording, and so is FILE.vtt",
            "choir transcribe RUN a.wav --out a.srt");
-    const std::string wrong_name = wrong_transcripts_name(request.out);
-    refuse(
-        !wrong_name.empty(), wrong_name.c_str(),
-        "use .json (lines with the text and the times of words), .ctm, .trn, .srt, .vtt or .txt");
     const auto list = std::ranges::find_if(request.files, [](const std::string& file) {
       return file.ends_with(".json") || file.ends_with(".jsonl") || file.ends_with(".jsonl.gz");
     });
@@ -404,6 +400,10 @@ int transcribe_command(const Invocation& call) {
       error.set_agreed_ranks(session.size());
       throw;
     }
+    const std::string wrong_name = wrong_transcripts_name(request.out);
+    refuse(
+        !wrong_name.empty(), wrong_name.c_str(),
+        "use .json (lines with the text and the times of words), .ctm, .trn, .srt, .vtt or .txt");
     return transcribe(session, request);
   });
 }

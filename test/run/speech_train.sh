@@ -155,6 +155,12 @@ words_of() { grep -aoE 'WER +[0-9.]+ % \([^)]*\)' out | head -n 1; }
 words_of >of_transcribe
 run 1 eval manifests 'data.val=["digits/brief.json"]'
 expect "a recording that is shorter than a frame" 0 "CTC is impossible" "0 frames"
+cp out of_eval
+head -n 1 digits/brief.json >digits/whole.json
+run 1 eval manifests 'data.val=["digits/whole.json"]'
+targets_of() { grep -aoE " targets=[0-9]+" "$1"; }
+check "... has no part in the loss" same "targets_of out" "targets_of of_eval"
+cp of_eval out
 check "... counts in the error rate" eval '[ -s of_transcribe ] && [ "$(words_of)" = "$(cat of_transcribe)" ]'
 sed 's/"text":"[^"]*"/"text":""/' digits/brief.json >digits/silent.json
 run 1 eval manifests 'data.val=["digits/silent.json"]'

@@ -140,13 +140,14 @@ void SpeechScorer::score(int set, std::int64_t call, SetSums& sums) {
   if (!recogniser_.has_result()) return;
   if (instance_.mesh().coordinates()[Axis::context] == 0) sums.add_losses(recogniser_.loss_sum());
   if (!sums.counts_here()) return;
-  sums.add(kTargetsCounter, batch.targets);
+  std::int64_t targets = batch.targets;
   sums.add(kSamples, batch.samples);
   const std::int64_t blank = instance_.options().model.vocab_size();
   const auto* lengths = batch.audio_lengths.as<std::int32_t>();
   for (std::int64_t r = 0; r < std::ssize(batch.rows); ++r) {
     if (lengths[r] == 0) continue;  // damaged, and reported as such
     const SpeechRow& row = batch.rows[static_cast<std::size_t>(r)];
+    if (recogniser_.best(r).empty()) targets -= row.item.labels;  // without frames, without loss
     const std::string& reference = data_.set->eval_text(set, row);
     std::string hypothesis = greedy_text(recogniser_.best(r), blank, data_.vocabulary);
     const auto& tags = data_.set->eval_leaves(set)[static_cast<std::size_t>(row.item.leaf)].tags;
@@ -161,6 +162,7 @@ void SpeechScorer::score(int set, std::int64_t call, SetSums& sums) {
                    .errors = words.edits(),
                    .units = words.reference()});
   }
+  sums.add(kTargetsCounter, targets);
 }
 
 std::string unwritable_texts_of(const SpeechDataset& data, int set, const Vocabulary& vocabulary) {
