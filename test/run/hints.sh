@@ -273,7 +273,7 @@ run 0 "${checked[@]}" --nodes 2
 expect "... nodes of unknown size" 2 "--nodes 2 does not say how many ranks a node has" "--gpus-per-node N"
 run 0 "${checked[@]}" --ranks-per-node 2
 expect "... or ranks of unknown nodes" 2 "does not say how many ranks the job has" "--ranks N or --nodes N"
-run 0 tune debug.json 'data.train=["text.txt"]' --nodes 1 --gpus a100-80gb --out tuned.json
+run 0 tune debug.json 'data.train=["text.txt"]' --nodes 1 --gpus a100-80gb --out tuned.json train.global_batch_size=32
 expect "... and so does tune" 0 "tune for A100 80 GB, 8 ranks"
 run 0 train debug.json --gpus A100
 expect "a card without --check" 2 "--gpus belongs to --check"
