@@ -71,10 +71,12 @@ else
   CUDA_OBJECTS := $(ABSENT:%.cpp=$(BUILD)/obj/%.o)
 endif
 OBJECTS := $(COMMON_OBJECTS) $(CUDA_OBJECTS)
-# A first build with CUDA takes long, also where a quickstart left the device code out before.
+# A first build with CUDA takes long, also where a quickstart left the device code out before. A list of features that was found
+# for other settings is about to be made again, and says nothing.
 UNBUILT_KERNELS := $(if $(CUDA),$(words $(filter-out $(wildcard $(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o)),$(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o))),0)
 ifneq ($(filter all install,$(or $(MAKECMDGOALS),all)),)
-ifneq ($(UNBUILT_KERNELS),0)
+OLD_FEATURES := $(shell [ $(BUILD)/features.mk -ot $(BUILD)/asked ] && echo yes)
+ifeq ($(filter 0,$(UNBUILT_KERNELS))$(OLD_FEATURES),)
   $(info choir: CUDA found in $(CUDA): $(UNBUILT_KERNELS) sources of device code are compiled, about a minute each on one core; CUDA_HOME=none leaves them out)
 endif
 endif

@@ -100,8 +100,9 @@ if [ -n "$dry" ]; then
     submission "$run_dir/chains/NEW" "$([ "$index" = 1 ] || echo "ID_$((index - 1))")"
     echo "\$ ${line[*]}"
   done
-  echo "chain: each runs $job with $deck${overrides[*]+ ${overrides[*]}}"
-  echo "chain: bash $job --dry-run $deck prints the line of its launcher"
+  words="$deck${overrides[*]+ ${overrides[*]@Q}}"
+  echo "chain: each runs $job with $words"
+  echo "chain: bash $job --dry-run $words prints the line of its launcher"
   exit 0
 fi
 mkdir -p "$run_dir/chains" || exit 6

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,22 @@ struct BenchWords {
 };
 /// Throws DeckError if there are two decks.
 BenchWords sort_words(const Arguments& words);
+
+/// The ranks, nodes and card of a job, as the command line names them.
+struct JobPlace {
+  std::optional<int> ranks, nodes, ranks_per_node;
+  std::string target;  ///< a card or another key of find_target(); "": this machine
+  std::string gpus;    ///< as written: a number of GPUs per node, or a card
+};
+/// Adds --ranks, --nodes, --gpus-per-node or --ranks-per-node, --gpus and --target. `purpose` is
+/// the beginning of their help, "" or "with --check: ".
+void add_place_options(CommandLine& app, JobPlace& place, const std::string& purpose = {});
+/// Takes --gpus as a number or a card, and --nodes beside --ranks as ranks per node. Throws
+/// DeckError if they contradict each other.
+void settle_place(JobPlace& place);
+/// Settles the place and turns --nodes into ranks, by the usual number of GPUs on a node if none is
+/// given. Throws DeckError also if nothing says how many ranks a node has.
+void settle_ranks(JobPlace& place);
 
 /// Opens the device of a bench whose ranks do not communicate, as choose_device() does, but ranks
 /// may share a GPU. Throws DeckError for an unknown name and for a device that cannot be used.

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
+#include <utility>
 
 #include "choir/core/error.hpp"
 #include "choir/deck/deck.hpp"
@@ -12,6 +14,7 @@
 #include "src/comm/mesh/device_choice.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
+#include "src/lab/plan/target.hpp"
 #include "src/models/gpt/token_data.hpp"
 #include "src/report/sweep.hpp"
 #include "src/run/run_setup.hpp"
@@ -99,6 +102,67 @@ BenchWords sort_words(const Arguments& words) {
     }
   }
   return sorted;
+}
+
+void add_place_options(CommandLine& app, JobPlace& place, const std::string& purpose) {
+  app.add_option("--ranks", place.ranks,
+                 purpose +
+                     "ranks of the job; default: those that were started, if several were, "
+                     "or those of the deck");
+  app.add_option("--nodes", place.nodes,
+                 purpose + "full nodes of the job, instead of --ranks, or with them");
+  app.add_option("--gpus-per-node,--ranks-per-node", place.ranks_per_node,
+                 purpose + "ranks per node, which share its memory");
+  app.add_option("--gpus", place.gpus,
+                 purpose +
+                     "a number: the same as --gpus-per-node; a card, which need not be in "
+                     "this machine: the same as --target, also as A100-40GB");
+  app.add_option("--target", place.target,
+                 purpose + "the device of the job: " + join(target_keys(), ", ") +
+                     "; here, the default, is this machine");
+}
+
+void settle_place(JobPlace& place) {
+  if (!place.gpus.empty()) {
+    int number = 0;
+    const char* const end = place.gpus.data() + place.gpus.size();
+    const auto [stop, error] = std::from_chars(place.gpus.data(), end, number);
+    if (error == std::errc() && stop == end)
+      place.ranks_per_node = number;
+    else
+      place.target = place.gpus;
+  }
+  for (const auto& [option, number] :
+       {std::pair("--ranks", place.ranks), std::pair("--nodes", place.nodes),
+        std::pair("--gpus-per-node", place.ranks_per_node)})
+    if (number && *number < 1)
+      throw DeckError(fmt::format("{} {} is below 1", option, *number), "give a positive number");
+  if (!place.ranks || !place.nodes) return;
+  const int nodes = *place.nodes, each = *place.ranks / nodes;
+  if (each * nodes != *place.ranks || place.ranks_per_node.value_or(each) != each)
+    throw DeckError(
+        fmt::format("--ranks {} are not --nodes {} of {} ranks", *place.ranks, *place.nodes,
+                    place.ranks_per_node ? std::to_string(*place.ranks_per_node)
+                                         : std::string("equally many")),
+        "give --nodes with --gpus-per-node, or --ranks alone");
+  place.ranks_per_node = each;
+  place.nodes.reset();
+}
+
+void settle_ranks(JobPlace& place) {
+  settle_place(place);
+  if (!place.nodes) return;
+  const std::string key = fold_name(place.target);
+  const bool card = !key.empty() && key != "here" && key != "cpu";
+  if (!place.ranks_per_node && !card)
+    throw DeckError(fmt::format("--nodes {} does not say how many ranks a node has", *place.nodes),
+                    "add --gpus-per-node N, or --gpus with the name of a card");
+  const int each =
+      place.ranks_per_node ? *place.ranks_per_node : find_target(key, Deck()).ranks_per_node;
+  place.ranks_per_node = each;
+  place.ranks =
+      static_cast<int>(std::min<std::int64_t>(std::int64_t{*place.nodes} * each, 1 << 30));
+  place.nodes.reset();
 }
 
 std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh) {

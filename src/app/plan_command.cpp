@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -33,49 +32,23 @@ struct PlanRequest {
   const FamilyTable& families;
   Arguments typed;  ///< the whole command line
   Arguments words{};
-  std::optional<int> ranks, nodes, ranks_per_node;
+  JobPlace place{};
   std::optional<double> network;
   std::string memory;  ///< of one rank; see memory_of_word()
   bool all = false;    ///< print the whole plan and every layout, not a summary
-  std::string target, gpus, calibration;
+  std::string calibration;
   std::string fill, like = "llama", out;
   BenchFiles files;
 };
 
 PlanTarget target_of(const PlanRequest& request, const Deck& deck) {
   PlanTarget target =
-      find_target(request.target, deck, request.gpus == request.target ? "--gpus" : "--target");
+      find_target(request.place.target, deck,
+                  request.place.gpus == request.place.target ? "--gpus" : "--target");
   if (request.memory.empty()) return target;
   target.memory = memory_of_word(request.memory);
   target.node_memory = false;
   return target;
-}
-
-/// --gpus is either the number of GPUs per node or the name of a card.
-void take_gpus(PlanRequest& request) {
-  if (request.gpus.empty()) return;
-  int number = 0;
-  const char* const end = request.gpus.data() + request.gpus.size();
-  const auto [stop, error] = std::from_chars(request.gpus.data(), end, number);
-  if (error == std::errc() && stop == end)
-    request.ranks_per_node = number;
-  else
-    request.target = request.gpus;
-}
-
-/// --ranks and --nodes together give the number of ranks per node.
-void settle_nodes(PlanRequest& request) {
-  if (!request.ranks || !request.nodes) return;
-  const int nodes = std::max(1, *request.nodes), each = *request.ranks / nodes;
-  if (*request.nodes < 1 || each * nodes != *request.ranks ||
-      request.ranks_per_node.value_or(each) != each)
-    throw DeckError(
-        fmt::format("--ranks {} are not --nodes {} of {} ranks", *request.ranks, *request.nodes,
-                    request.ranks_per_node ? std::to_string(*request.ranks_per_node)
-                                           : std::string("equally many")),
-        "give --nodes with --gpus-per-node, or --ranks alone");
-  request.ranks_per_node = each;
-  request.nodes.reset();
 }
 
 /// --calibration: a file, or "assumed" for the table of assumptions about the target.
@@ -92,10 +65,11 @@ std::shared_ptr<const Calibration> calibration_of(const PlanRequest& request,
 
 /// The ranks of --nodes full nodes, or of --ranks. A number of GPUs per node alone is one node.
 int ranks_of(const PlanRequest& request, const Deck& deck, const PlanTarget& target) {
-  const bool one_node = !request.ranks && request.ranks_per_node && deck.parallel.data == 0;
-  if (!request.nodes && !one_node) return ranks_asked(request.ranks, deck);
-  const std::int64_t ranks = std::int64_t{request.nodes.value_or(1)} *
-                             request.ranks_per_node.value_or(target.ranks_per_node);
+  const bool one_node =
+      !request.place.ranks && request.place.ranks_per_node && deck.parallel.data == 0;
+  if (!request.place.nodes && !one_node) return ranks_asked(request.place.ranks, deck);
+  const std::int64_t ranks = std::int64_t{request.place.nodes.value_or(1)} *
+                             request.place.ranks_per_node.value_or(target.ranks_per_node);
   return ranks_asked(static_cast<int>(std::min<std::int64_t>(ranks, 1 << 30)), deck);
 }
 
@@ -125,7 +99,7 @@ PlanWords words_of(const PlanRequest& request, const std::string& deck) {
           .preset = preset ? deck : "",
           .repeated = "build/choir plan " + as_typed(request.typed),
           .out = request.out,
-          .asked_node = request.ranks_per_node.has_value()};
+          .asked_node = request.place.ranks_per_node.has_value()};
 }
 
 void write_deck(const std::string& path, const std::string& text) {
@@ -241,7 +215,8 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   wanted.scorers = data.scorers;
   wanted.target = target_of(request, wanted.deck);
   wanted.ranks = ranks_of(request, wanted.deck, wanted.target);
-  wanted.ranks_per_node = ranks_per_node_asked(request.ranks_per_node, wanted.ranks, wanted.target);
+  wanted.ranks_per_node =
+      ranks_per_node_asked(request.place.ranks_per_node, wanted.ranks, wanted.target);
   take_threads_of(wanted);
   for (const auto& [key, axis] : {std::pair("parallel.tensor=", Axis::tensor),
                                   std::pair("parallel.pipeline=", Axis::pipeline),
@@ -303,7 +278,7 @@ int run_fill(const PlanRequest& request) {
   if (!words.deck.empty())
     throw DeckError(fmt::format("--fill chooses the model, but '{}' is given", words.deck),
                     "leave out the deck, or --fill");
-  if (!request.ranks && !request.nodes)
+  if (!request.place.ranks && !request.place.nodes)
     throw DeckError("--fill needs the number of ranks or nodes",
                     "--nodes N --gpus H100-80GB, or --ranks N --target h100");
   request.files.require_writable();
@@ -319,7 +294,8 @@ int run_fill(const PlanRequest& request) {
   PlanCase& place = wanted.place;
   place.target = target_of(request, deck);
   place.ranks = ranks_of(request, deck, place.target);
-  place.ranks_per_node = ranks_per_node_asked(request.ranks_per_node, place.ranks, place.target);
+  place.ranks_per_node =
+      ranks_per_node_asked(request.place.ranks_per_node, place.ranks, place.target);
   take_threads_of(place);
   const SizedModel found = search_size(wanted);
   const std::string file = request.out.empty() ? "filled.json" : request.out;
@@ -362,19 +338,9 @@ int plan_command(const Invocation& call) {
   app.add_option("words", request.words,
                  "deck, or the name of a model (" + join(preset_names(), ", ") +
                      "), and any number of key.path=value");
-  app.add_option("--ranks", request.ranks,
-                 "ranks of the job; default: the product of the deck's axis sizes");
-  app.add_option("--nodes", request.nodes,
-                 "full nodes of the job, instead of --ranks, or with them");
-  app.add_option("--gpus-per-node", request.ranks_per_node, "ranks per node");
-  app.add_option(
-      "--gpus", request.gpus,
-      "a number: the same as --gpus-per-node; a card: the same as --target, also as A100-40GB");
+  add_place_options(app, request.place);
   app.add_option("--memory", request.memory,
                  "memory of one rank in GiB, or with a unit (512MiB, 6442450944B)");
-  app.add_option("--target", request.target,
-                 "the device to plan for: " + join(target_keys(), ", ") +
-                     "; here, the default, is this machine");
   CommandOption calibration =
       app.add_option("--calibration", request.calibration,
                      "file of choir calibrate, from which step times are predicted and layouts "
@@ -401,8 +367,7 @@ int plan_command(const Invocation& call) {
       "with its reason, not only the summary");
   add_file_options(app, request.files, false);
   if (const auto code = parse(app, call)) return *code;
-  take_gpus(request);
-  if (const int code = without_mpi([&] { return settle_nodes(request), 0; })) return code;
+  if (const int code = without_mpi([&] { return settle_place(request.place), 0; })) return code;
   if (fill.given()) return without_mpi([&] { return run_fill(request); });
   bool asks = false;
   const auto look = [&] {

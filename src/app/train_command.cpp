@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
+#include "src/app/bench.hpp"
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
@@ -18,6 +20,7 @@
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/lab/plan/model_sizes.hpp"
 #include "src/lab/plan/target.hpp"
 #include "src/report/run_list.hpp"
 #include "src/run/run_setup.hpp"
@@ -110,11 +113,10 @@ void print_keys(const FamilyTable& table, const Arguments& words) {
   if (!unknown.empty()) throw DeckError(unknown, hint);
 }
 
-/// The ranks of a run that is not started here: --ranks, --ranks-per-node, --gpus ...
+/// The ranks of a run that is not started here.
 struct RequestedRanks {
-  std::optional<int> all, on_node;
+  JobPlace place;
   bool elsewhere = false;
-  std::string card;  ///< "": the device of this machine
 };
 
 /// The card of --gpus. Throws DeckError for an unknown one, and if the deck does not use it.
@@ -136,9 +138,9 @@ CheckedRanks ranks_to_check(const MpiSession& session, const RequestedRanks& req
   const std::vector<std::string> hosts = gather_texts(*started, host_name());
   CheckedRanks ranks;
   ranks.elsewhere = requested.elsewhere;
-  if (requested.all) {
-    ranks.all = *requested.all;
-    ranks.on_node = std::min(ranks.all, requested.on_node.value_or(ranks.all));
+  if (requested.place.ranks) {
+    ranks.all = *requested.place.ranks;
+    ranks.on_node = std::min(ranks.all, requested.place.ranks_per_node.value_or(ranks.all));
     return ranks;
   }
   if (session.size() == 1) return ranks;
@@ -153,7 +155,9 @@ CheckedRanks ranks_to_check(const MpiSession& session, const RequestedRanks& req
 int check_alone(const FamilyTable& families, const std::string& path, const Arguments& overrides,
                 const RequestedRanks& requested, CheckedRanks ranks) {
   const Deck deck = read_deck(families, path, overrides);
-  if (!requested.card.empty()) ranks.card = card_of(requested.card, deck);
+  const std::string& card = requested.place.target;
+  if (!card.empty() && fold_name(card) != "here" && fold_name(card) != "cpu")
+    ranks.card = card_of(card, deck);
   Logger log;
   log.to_stderr();
   const auto self = make_mpi_communicator(MPI_COMM_SELF, "check");
@@ -203,32 +207,36 @@ int train_command(const Invocation& call) {
       "manifests and texts are prepared as at a start; the last line is \"deck OK\", or there is "
       "an error");
   RequestedRanks requested;
-  const CommandOption all =
-      app.add_option("--ranks", requested.all,
-                     "with --check: the ranks of the job, for which layout, batch and memory are "
-                     "checked; default: those that were started, if several were")
-          .within(1, 1 << 30);
-  app.add_option("--ranks-per-node", requested.on_node,
-                 "with --ranks: the ranks that share the memory of a node; default: all of them")
-      .within(1, 1 << 30)
-      .needs(all);
+  JobPlace& place = requested.place;
+  add_place_options(app, place, "with --check: ");
   app.add_flag("--elsewhere", requested.elsewhere,
-               "with --ranks: the ranks run on other machines, such as the nodes of a job that is "
-               "checked on a login node; their memory is told, but not compared with that of this "
-               "machine")
-      .needs(all);
-  app.add_option(
-      "--gpus", requested.card,
-      "with --check: compare the memory with that of this card (A100-80GB ...; the names are those "
-      "of choir plan), which need not be in this machine");
+               "with --ranks or --nodes: the ranks run on other machines, such as the nodes of a "
+               "job that is checked on a login node; their memory is told, but not compared with "
+               "that of this machine");
   if (const auto code = parse(app, call)) return *code;
-  if ((requested.all || !requested.card.empty()) && !only_check)
+  const bool elsewhere = place.ranks || place.nodes || place.ranks_per_node ||
+                         !place.gpus.empty() || !place.target.empty();
+  if (elsewhere && !only_check)
     return without_mpi([&]() -> int {
-      throw DeckError(fmt::format("{} belongs to --check: a run has the ranks that its launcher "
-                                  "starts, and the cards of their nodes",
-                                  requested.all ? "--ranks" : "--gpus"),
-                      "jobs/launch -n N build/choir train DECK, or add --check");
+      throw DeckError(
+          fmt::format("{} belongs to --check: a run has the ranks that its launcher starts, and "
+                      "the cards of their nodes",
+                      place.ranks            ? "--ranks"
+                      : place.nodes          ? "--nodes"
+                      : !place.gpus.empty()  ? "--gpus"
+                      : place.ranks_per_node ? "--ranks-per-node"
+                                             : "--target"),
+          "jobs/launch -n N build/choir train DECK, or add --check");
     });
+  const auto settle = [&] {
+    settle_ranks(place);
+    if ((place.ranks_per_node || requested.elsewhere) && !place.ranks)
+      throw DeckError(fmt::format("{} does not say how many ranks the job has",
+                                  requested.elsewhere ? "--elsewhere" : "the number of each node"),
+                      "add --ranks N or --nodes N");
+    return 0;
+  };
+  if (const int code = without_mpi(settle)) return code;
   if (describe || schema)
     return without_mpi([&] {
       Arguments words = overrides;
@@ -242,6 +250,12 @@ int train_command(const Invocation& call) {
   if (deck.empty())
     return without_mpi([]() -> int {
       throw DeckError("no deck given", "choir train inputs/gpt_quickstart.json");
+    });
+  if (std::error_code ignored;
+      !preset_deck(deck).empty() && !std::filesystem::exists(deck, ignored))
+    return without_mpi([&]() -> int {
+      throw DeckError(fmt::format("'{}' is a known model, and no deck", deck),
+                      fmt::format("`choir plan {0} --out {0}.json` writes a deck", deck));
     });
   if (only_check)
     return with_mpi([&](MpiSession& session) {

@@ -3,7 +3,6 @@
 
 #include "src/app/bench.hpp"
 #include "src/core/text.hpp"
-#include "src/lab/plan/target.hpp"
 #include "src/lab/tune/deck_tuning.hpp"
 #include "src/models/fastconformer/bucket_tuner.hpp"
 #include "src/models/gpt/token_data.hpp"
@@ -47,23 +46,23 @@ int tune_command(const Invocation& call) {
   app.add_option("--memory", request.place.memory,
                  "memory of one rank in GiB, or with a unit (512MiB, 6442450944B); default: the "
                  "memory of the card, or 80 % of the node divided by its ranks");
-  app.add_option("--ranks", request.place.ranks,
-                 "ranks of the job, if it is tuned on one process; default: those of the deck");
-  app.add_option("--gpus-per-node", request.place.ranks_per_node,
-                 "ranks per node, if it is tuned on one process");
-  app.add_option("--target", request.place.target,
-                 "the device to tune for: " + join(target_keys(), ", ") +
-                     "; here, the default, is this machine");
+  JobPlace place;
+  add_place_options(app, place);
   app.add_flag("--probe", request.probe,
                "then run steps of each candidate on the device, as in training, and write the "
                "micro-batch of tokens that is fastest per sequence, or the largest batch that ran");
   if (const auto code = parse(app, call)) return *code;
   const int code = without_mpi([&] {
+    settle_ranks(place);
+    request.place.target = place.target;
+    request.place.ranks = place.ranks;
+    request.place.ranks_per_node = place.ranks_per_node;
     if (request.probe && (request.place.ranks || request.place.ranks_per_node ||
                           !(request.place.target.empty() || request.place.target == "here")))
       throw DeckError(
-          "--probe runs on this machine, but --ranks, --gpus-per-node and --target describe "
-          "another",
+          "--probe runs on this machine, but --ranks, --nodes, --gpus-per-node, --gpus and "
+          "--target "
+          "describe another",
           "leave them out: mpiexec -n N choir tune DECK --probe");
     if (sort_words(words).deck.empty())
       throw DeckError("no deck given", "choir tune inputs/asr_tutorial.json --memory 6GiB");

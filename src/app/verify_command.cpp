@@ -120,7 +120,9 @@ int verify_command(const Invocation& call) {
   app.add_option("--layouts", request.layouts,
                  "all: every legal pair of values, at least 150 layouts; quick: every value, at "
                  "least 32 layouts; exhaustive: every legal layout; exhaustive:N: N of them, "
-                 "spread evenly; or a list, \"dp=2 tp=2,dp=4 zero=1\"")
+                 "spread evenly; or a list, \"dp=2 tp=2,dp=4 zero=1\", "
+                 "of the words " +
+                     layout_words())
       .shows_default();
   app.add_option("--steps", request.options.steps, "optimizer steps per run")
       .within(1, 1000)

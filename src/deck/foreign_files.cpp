@@ -8,11 +8,15 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "src/core/file_kind.hpp"
 #include "src/core/hints.hpp"
+#include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
 
@@ -124,6 +128,73 @@ std::string translation(const KeySet& keys, std::string_view text, bool yaml) {
   return lines;
 }
 
+using Json = nlohmann::ordered_json;
+
+/// The settings of a JSON file by their paths: "optimizer.params.lr".
+void flatten(const Json& json, const std::string& path,
+             std::vector<std::pair<std::string, Json>>& into) {
+  for (const auto& [name, value] : json.items()) {
+    const std::string inner = path.empty() ? name : path + "." + name;
+    if (value.is_object())
+      flatten(value, inner, into);
+    else
+      into.emplace_back(inner, value);
+  }
+}
+
+/// Our setting for one of DeepSpeed whose value has another form here, as "key=value"; "" if it
+/// sets nothing, and nullopt if foreign_advice() names the key for it.
+std::optional<std::string> converted(const std::string& path, const Json& value) {
+  const std::string word = value.is_string() ? fold_name(value.get<std::string>()) : "";
+  const auto one_of = [&](const char* key, std::map<std::string, std::string> words) {
+    const auto found = words.find(word);
+    return found == words.end() ? std::optional<std::string>() : key + ("=" + found->second);
+  };
+  if (word == "auto" || word == "none" || value.is_null()) return "";
+  if (path == "fp16.enabled" || path == "bf16.enabled")
+    return value == true ? "train.precision=" + path.substr(0, 4) + "-mixed" : "";
+  if (path == "optimizer.type")
+    return one_of("optimizer.name", {{"adam", "adamw"}, {"adamw", "adamw"}, {"muon", "muon"}});
+  if (path == "scheduler.type")
+    return one_of(
+        "optimizer.schedule",
+        {{"warmuplr", "constant"}, {"warmupdecaylr", "linear"}, {"warmupcosinelr", "cosine"}});
+  if (path == "zero_optimization.offload_optimizer.device")
+    return one_of("parallel.offload", {{"cpu", "optimizer"}, {"nvme", "file"}});
+  if (path == "zero_optimization.offload_param.device") return "parallel.offload=all";
+  if (path == "optimizer.params.eps") return "optimizer.epsilon=" + dumped(value);
+  if (path == "optimizer.params.betas" && value.is_array() && value.size() == 2)
+    return fmt::format("optimizer.beta1={} optimizer.beta2={}", dumped(value[0]), dumped(value[1]));
+  return std::nullopt;
+}
+
+/// The table of translation() for a configuration of DeepSpeed; "" for any other text.
+std::string deepspeed_translation(const KeySet& keys, std::string_view text) {
+  const Json json = ordered_json_unless_broken(text);
+  if (!json.is_object() || json.contains("model") || json.contains("train")) return {};
+  if (!json.contains("zero_optimization") && !json.contains("train_micro_batch_size_per_gpu") &&
+      !json.contains("train_batch_size"))
+    return {};
+  std::vector<std::pair<std::string, Json>> settings;
+  flatten(json, "", settings);
+  std::string lines;
+  std::set<std::string, std::less<>> given;  // keys that have a value
+  for (const auto& [path, value] : settings) {
+    if (given.size() > kMostSettings) break;
+    std::optional<std::string> ours = converted(path, value);
+    if (!ours) {
+      ours = foreign_advice(keys, path);
+      if (ours->starts_with("not needed")) continue;
+      if (!ours->empty() && ours->find(' ') == std::string::npos) *ours += "=" + dumped(value);
+    }
+    const std::string key = ours->substr(0, ours->find('='));
+    if (ours->empty() || (key.size() < ours->size() && !given.insert(key).second)) continue;
+    lines += fmt::format("\n     {:<48} {}", path + " = " + dumped(value).substr(0, kLongestWord),
+                         *ours);
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string foreign_advice(const KeySet& keys, std::string_view name) {
@@ -214,7 +285,15 @@ void refuse_foreign_file(const KeySet& keys, std::string_view text, const std::s
   // An object of JSON is a deck, whatever the name of its file.
   std::string_view rest = trim(text);
   while (rest.starts_with("//")) rest = trim(rest.substr(std::min(rest.find('\n'), rest.size())));
-  if (rest.starts_with('{')) return;
+  if (rest.starts_with('{')) {
+    if (const std::string known = deepspeed_translation(keys, rest); !known.empty())
+      throw DeckError(fmt::format("'{}' is a configuration of DeepSpeed, and no deck", source),
+                      fmt::format("start from a deck of {}/ and set these keys in it or on the "
+                                  "command line (legal values\n     may differ: `choir train "
+                                  "--describe`):{}",
+                                  own_decks_folder(), known));
+    return;
+  }
   if (const FileKind kind = file_kind(text.substr(0, kFileKindBytes)); kind != FileKind::unknown)
     throw DeckError(fmt::format("'{}' is {}, and a deck is JSON", source, describe(kind)),
                     "weights of other programs: choir import " + source +

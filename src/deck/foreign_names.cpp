@@ -456,6 +456,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"resume", "the same command continues a run; checkpoint.resume names another checkpoint",
        "many programs"},
       {"out_dir", "run.dir", nano},
+      {"log.format", "not needed: JSON lines are always in RUN/metrics.jsonl", "many programs"},
       {"dataset", "data.train", nano},
       {"backend", "parallel.transport", nano},
       {"compile", "not needed, nothing is compiled at run time", nano},

@@ -26,3 +26,9 @@ wanted=$(for arch in $known; do echo "sm_$arch"; done | sort | paste -sd' ')
 check "releases are for every card that the toolkit knows" eval '[ "$(targets "$(asked CUDA_ARCHS=all)")" = "$wanted" ]'
 check "... and what was built stays up to date" test "$(stat -c %y "$build/cuda_archs")" = "$before"
 check "... a bundle is a release" eval 'make -C "$root" -n bundle BUILD="$build" 2>&1 | grep -q "CUDA_ARCHS=.all"'
+
+# Features that were found for other settings announce no device code to a build without CUDA.
+mkdir -p stale && cp "$build/features.mk" "$build/features.txt" stale && echo "other settings" >stale/asked
+touch -d 2020-01-01 stale/features.mk
+says() { env -u MAKEFLAGS make --no-print-directory -C "$root" -n BUILD="$PWD/stale" "$@" install PREFIX="$PWD/prefix" 2>&1; }
+check "an old list of features says nothing" eval '! says CUDA_HOME=none | grep -q "CUDA found"'

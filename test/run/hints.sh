@@ -267,10 +267,22 @@ run 0 "${checked[@]}" --ranks 4 --elsewhere --gpus A100-40GB train.global_batch_
 expect "... which is too small" 2 "out of memory: rank 0 of dp=4" "and one A100 40 GB has 38.2 GiB for it" "\`choir plan\` with the same deck"
 run 0 "${checked[@]}" --gpus A100 device=cpu
 expect "... which the deck does not use" 2 "--gpus A100: this deck computes on the processor" "leave out --gpus"
+run 0 "${checked[@]}" --nodes 2 --target a100-80 train.global_batch_size=16 train.micro_batch_size=1
+expect "... by the words of choir plan" 0 "for rank 0 of dp=16" "that one A100 80 GB has for it"
+run 0 "${checked[@]}" --nodes 2
+expect "... nodes of unknown size" 2 "--nodes 2 does not say how many ranks a node has" "--gpus-per-node N"
+run 0 "${checked[@]}" --ranks-per-node 2
+expect "... or ranks of unknown nodes" 2 "does not say how many ranks the job has" "--ranks N or --nodes N"
+run 0 tune debug.json 'data.train=["text.txt"]' --nodes 1 --gpus a100-80gb --out tuned.json train.global_batch_size=32
+expect "... and so does tune" 0 "tune for A100 80 GB, 8 ranks"
 run 0 train debug.json --gpus A100
 expect "a card without --check" 2 "--gpus belongs to --check"
 run 0 train debug.json --ranks 2
 expect "ranks without --check" 2 "--ranks belongs to --check" "jobs/launch -n N build/choir train DECK"
+run 0 train --check llama3-8b
+expect "a model in place of a deck" 2 "'llama3-8b' is a known model" "\`choir plan llama3-8b --out llama3-8b.json\` writes a deck"
+run 0 train debug.json log.format=json
+expect "a format of the log" 2 "JSON lines are always in RUN/metrics.jsonl"
 run 0 bench step debug.json --ranks 5
 expect "ranks of a bench" 2 "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."
 cat >deepspeed.json <<'END'
@@ -280,6 +292,17 @@ END
 run 0 train deepspeed.json
 expect "a file of DeepSpeed" 2 "what nanoGPT, like DeepSpeed and Hugging Face, calls 'gradient_accumulation_steps'" "if it is true or enabled, set" \
   "'optimizer.params'; a name of DeepSpeed: its keys are keys of optimizer here: learning_rate (lr)" "'scheduler'; a name of DeepSpeed"
+cat >zero.json <<'END'
+{"train_batch_size": 32, "bf16": {"enabled": true}, "fp16": {"enabled": false}, "gradient_clipping": 1.0,
+ "zero_optimization": {"stage": 2, "overlap_comm": true, "offload_optimizer": {"device": "cpu", "pin_memory": true}},
+ "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": "auto"}},
+ "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 1e-3, "warmup_num_steps": 10}}}
+END
+run 0 train zero.json
+expect "... is translated with its values" 2 "a configuration of DeepSpeed" " train.global_batch_size=32" " train.precision=bf16-mixed" \
+  " optimizer.grad_clip=1.0" " parallel.zero=2" " parallel.offload=optimizer" " optimizer.name=adamw" " optimizer.learning_rate=0.0003" \
+  " optimizer.beta1=0.9 optimizer.beta2=0.95" " optimizer.schedule=linear" " optimizer.warmup_steps=10"
+check "... each key once" eval '! grep -qE "fp16-mixed|learning_rate=0.001|epsilon|pin_memory|overlap_comm" out'
 run 0 train debug.json train.max_steps = 100
 expect "blanks around =" 2 "blanks around the = of train.max_steps: write train.max_steps=100 without blanks"
 check "... are one error" lacks out "is not of the form"

@@ -155,7 +155,7 @@ fi
 # Dry runs: the deck is checked, the lines are printed, nothing is written.
 try jobs/chain.sh -n 2 --dry-run -o --time=02:00:00 jobs/generic.slurm "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"
 words "the dry run of a chain" 0 "\$ sbatch --parsable --export=ALL,CHOIR_CHAIN=$work/rehearsed/chains/NEW --time=02:00:00 jobs/generic.slurm" \
-  "--dependency=afterany:ID_1"
+  "--dependency=afterany:ID_1" "bash jobs/generic.slurm --dry-run $debug 'data.train=[\"$work/text.txt\"]' 'run.dir=$work/rehearsed' prints"
 look "... writes nothing" absent "$work/rehearsed/chains"
 try jobs/chain.sh -n 2 --dry-run jobs/generic.slurm "$debug" model.n_layers=3
 words "... of a deck that is refused" 2 "is 'model.n_layer' here"

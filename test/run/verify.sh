@@ -87,6 +87,10 @@ expect "some of all" 0 "5 of 57 legal ones, spread evenly" "VALID: 5 layouts"
 
 run 2 verify "$deck" --layouts "dp=2 speed=2"
 expect "an unknown word" 2 "unknown word 'speed'" "legal words: dp=, tp="
+run 2 verify "$deck" --layouts "dp=2 grad_clip=2"
+expect "... which is a key of decks" 2 "unknown word 'grad_clip'" "add optimizer.grad_clip=VALUE after the layouts"
+run 0 verify --help
+expect "the words of layouts" 0 "attention_chunk" "preload"
 run 2 verify "$deck" --layouts "tp=3"
 expect "a layout that is not legal" 2 "model.n_head = 8 cannot be divided among parallel.tensor = 3 ranks"
 run 2 verify "$deck" --layouts "cp=2 attention_chunk=5"

@@ -458,9 +458,8 @@ std::string table_head(const LayoutSearch& search, const PlanCase& request) {
 std::string further_text(int number, const PlanCase& request) {
   return fmt::format("{} {} legal and not shown: {}", counted(number, "further layout"),
                      number == 1 ? "is" : "are",
-                     is_timed(request)
-                         ? "slower, or too late in the search to be planned"
-                         : "later in this order, and not planned (parallel.KEY=N keeps an axis)");
+                     is_timed(request) ? "slower, or too late in the search to be planned"
+                                       : "later in this order, and not planned");
 }
 
 /// The line on rows whose steps do unequal work; "" if all global batches are equal.

@@ -7,6 +7,7 @@
 
 #include "choir/comm/layout.hpp"
 #include "src/core/text.hpp"
+#include "src/deck/deck_tables.hpp"
 #include "src/run/run_setup.hpp"
 
 namespace choir {
@@ -36,12 +37,11 @@ constexpr std::array<LayoutAxisName, kLayoutAxes> kNames{{
 
 constexpr int kSizes = 4;  // the first four axes
 
-[[noreturn]] void refuse(const std::string& what, const std::string& layout) {
-  std::vector<std::string> words;
-  for (const LayoutAxisName& name : kNames) words.push_back(name.word);
+[[noreturn]] void refuse(const std::string& what, const std::string& layout,
+                         const std::string& advice = {}) {
   throw DeckError(
       fmt::format("--layouts: {} in \"{}\"", what, layout),
-      "legal words: " + join(words, "=, ") + "=; for example \"dp=2 tp=2 sequence=true,dp=4\"");
+      advice + "legal words: " + layout_words() + "; for example \"dp=2 tp=2 sequence=true,dp=4\"");
 }
 
 /// Splits "tp=2", "tp2", "tensor=2" or "parallel.tensor=2" into the word of an axis and its value.
@@ -57,7 +57,7 @@ std::pair<std::string, std::string> name_and_value(const std::string& word) {
   return {name, word.substr(std::min(next, word.size()))};
 }
 
-VerifyLayout parse_layout(const std::string& text) {
+VerifyLayout parse_layout(const std::string& text, const FamilyTable* families) {
   VerifyLayout layout;
   std::array<bool, kLayoutAxes> given{};
   for (const std::string& word : split(text, ' ')) {
@@ -65,7 +65,17 @@ VerifyLayout parse_layout(const std::string& text) {
     const auto [name, value] = name_and_value(word);
     const auto* const found = std::find_if(kNames.begin(), kNames.end(),
                                            [&](const LayoutAxisName& n) { return name == n.word; });
-    if (found == kNames.end()) refuse(fmt::format("unknown word '{}'", name), text);
+    if (found == kNames.end()) {
+      const std::string key =
+          families == nullptr ? ""
+                              : deck::key_by_last_name(families->keys(),
+                                                       fold_name(name.substr(name.rfind('.') + 1)));
+      refuse(fmt::format("unknown word '{}'", name), text,
+             key.empty() ? ""
+                         : fmt::format("verify does not vary {0}; add {0}=VALUE after the layouts "
+                                       "to set it in all of them; ",
+                                       key));
+    }
     if (value.empty()) refuse(fmt::format("'{}' has no value", name), text);
     const auto at = static_cast<std::size_t>(found - kNames.begin());
     if (given[at]) refuse(fmt::format("'{}' is given twice", name), text);
@@ -109,11 +119,17 @@ std::string VerifyLayout::to_string() const {
   return text;
 }
 
-std::vector<VerifyLayout> parse_layouts(const std::string& text) {
+std::string layout_words() {
+  std::vector<std::string> words;
+  for (const LayoutAxisName& name : kNames) words.push_back(name.word);
+  return join(words, "=, ") + "=";
+}
+
+std::vector<VerifyLayout> parse_layouts(const std::string& text, const FamilyTable* families) {
   std::vector<VerifyLayout> layouts;
   for (const std::string& part : split(text, ',')) {
     if (trim(part).empty()) refuse("an empty layout between two commas", text);
-    layouts.push_back(parse_layout(part));
+    layouts.push_back(parse_layout(part, families));
   }
   if (layouts.empty()) refuse("no layout given", text);
   return layouts;
@@ -461,7 +477,7 @@ LayoutSelection choose_layouts(const Deck& deck, int ranks, const std::string& w
       choice.layouts = std::move(covering.layouts);
     }
   } else {
-    choice.layouts = parse_layouts(wish);
+    choice.layouts = parse_layouts(wish, &deck.families.table());
     for (const VerifyLayout& layout : choice.layouts) require_legal(deck, ranks, layout);
     choice.about = fmt::format("{}, as listed", choice.layouts.size());
     return choice;

@@ -70,9 +70,14 @@ class VerifyLayout {
   std::array<std::string, kLayoutAxes> values_;
 };
 
+/// The words of layouts: "dp=, tp=, ...".
+std::string layout_words();
+
 /// Parses "dp=2 tp=2, dp=4 zero=3": layouts separated by commas, words by blanks; axes that are not
-/// listed are plain. Throws DeckError with the legal words.
-std::vector<VerifyLayout> parse_layouts(const std::string& text);
+/// listed are plain. Throws DeckError with the legal words; with `families` it also says where keys
+/// of decks that are no words belong.
+std::vector<VerifyLayout> parse_layouts(const std::string& text,
+                                        const FamilyTable* families = nullptr);
 
 /// Returns a copy of the deck in this layout, with every axis set, including those that the deck
 /// itself sets. Appends all complaints of the deck's table, its checks and the batch rule to

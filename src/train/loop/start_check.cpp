@@ -210,7 +210,6 @@ std::string check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logge
   if (found) from = resume_point_of(*found, deck);
   const auto data = deck.family().open_data(deck, batch, alone, log);
   resolve_vocabulary(deck, data->vocab_size(), "the training data");
-  facts += data->to_string() + "\n";
   if (from) require_same_data(*from, deck, data->contents(), data->vocab_hash());
 
   EngineOptions options = engine_options(deck, batch);
@@ -226,6 +225,7 @@ std::string check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logge
   Engine engine(options, nowhere, *planned, Arena::kUnbounded);
   Faults(deck, 0).require_parameters(engine.instance());
   check_room(directory, engine, deck, log, facts);
+  facts += data->to_string() + "\n";
   if (!from) {
     for (const std::string& line :
          check_initial_state(engine.instance(), deck, data->vocabulary_json(), world))

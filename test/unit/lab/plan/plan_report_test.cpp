@@ -127,9 +127,9 @@ TEST(PlanReport, TheAnswerNamesWhatFits) {
                   "  data        random ids");
   EXPECT_EQ(named.find("assumed"), std::string::npos) << named;
   words.out = "my.json";
-  expect_contains(
-      answer(&large, &search, chosen, request, words),
-      "  written     my.json (the simplest layout)\n  type        jobs/launch -n 16 build/choir train my.json\n");
+  expect_contains(answer(&large, &search, chosen, request, words),
+                  "  written     my.json (the simplest layout)\n  type        jobs/launch -n 16 "
+                  "build/choir train my.json\n");
 }
 
 // Numbers of parameters as their makers count them.
