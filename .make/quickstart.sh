@@ -89,6 +89,7 @@ launch_show "${generate[@]}"
 
 # "first loss" and "last loss" from the record of the run.
 loss() { sed -nE 's/^\{"step":[0-9]+,"loss":([0-9.]+).*/\1/p' "$run/metrics.jsonl"; }
+longer=$(($(readlink "$run/checkpoints/latest" | tr -dc 0-9 | sed 's/^0*//') + 1000))
 cat <<END
 
 == Done: the loss fell from $(printf %.4f "$(loss | head -n 1)") to $(printf %.4f "$(loss | tail -n 1)")
@@ -98,6 +99,7 @@ cat <<END
 Try next:
   $build/choir generate $run --prompt "$prompt" --temperature 0.5 --seed 7
   $build/choir eval $run
+  jobs/launch -n 2 $build/choir train $run/deck.json train.max_steps=$longer      trains on, with the same data and precision
   jobs/launch -n 4 $build/choir train inputs/debug.json     any number of ranks
   $build/choir train --describe                             every key of a deck
   $build/choir report $run                       one page: curves, phases, memory, samples

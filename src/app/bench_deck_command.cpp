@@ -6,6 +6,7 @@
 #include "choir/deck/deck.hpp"
 #include "src/app/bench.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/hints.hpp"
 #include "src/lab/bench/bench_step.hpp"
 #include "src/run/run_setup.hpp"
 
@@ -31,7 +32,8 @@ int run_bench_step(MpiSession& session, const BenchStepRequest& request) {
   if (const auto wrong = wrong_launcher(session.size()))
     throw CommError(*wrong, "`choir doctor` shows details");
   const BenchWords words = sort_words(request.words);
-  if (words.deck.empty()) throw DeckError("no deck given", "choir bench step inputs/bench_a.json");
+  if (words.deck.empty())
+    throw DeckError("no deck given", program_name() + " bench step inputs/bench_a.json");
   StepBenchOptions options = request.options;
   BenchDeck opened = open_bench_deck(session, request.families, words, [&] {
     if (session.rank() == 0) request.files.require_writable();

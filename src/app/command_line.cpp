@@ -294,6 +294,26 @@ bool takes_keys(const CLI::App& app) {
   });
 }
 
+/// "choir generate" as a command that works when it is pasted: "build/choir generate".
+std::string pasted(const std::string& command) {
+  return program_name() + command.substr(command.find(' '));
+}
+
+/// The command with an example of the run or the deck that it needs; "" if it needs another word.
+std::string example_of(const std::string& command, const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional() || !option->get_required()) continue;
+    const std::string name = option->get_name(true);
+    if (name == "checkpoint")
+      return fmt::format(
+          "a run or a checkpoint follows: {} runs/quickstart; {} runs lists the runs",
+          pasted(command), program_name());
+    if (name == "deck") return fmt::format("a deck follows: {} inputs/debug.json", pasted(command));
+    break;
+  }
+  return {};
+}
+
 /// A hint about words that belong to no option.
 std::string hint_on_words(const std::string& command, const std::vector<std::string>& options,
                           const Arguments& words, const Arguments& given) {
@@ -313,9 +333,10 @@ std::string hint_on_words(const std::string& command, const std::vector<std::str
     std::error_code ignored;
     const std::filesystem::path last(given[1]);
     if (last.has_extension() && std::filesystem::is_regular_file(last, ignored))
-      return fmt::format("the result is named by --out: {} {} --out {}", command, as_typed(given),
+      return fmt::format("the result is named by --out: {} {} --out {}", pasted(command),
+                         as_typed(given),
                          as_typed({last.stem().string() + "_out" + last.extension().string()}));
-    return fmt::format("the result is named by --out: {} {} --out {}", command,
+    return fmt::format("the result is named by --out: {} {} --out {}", pasted(command),
                        as_typed({given[0]}), as_typed({given[1]}));
   }
   for (const std::string& word : words) {
@@ -384,14 +405,16 @@ std::string hint_on_arguments(const FamilyTable& families, const CLI::App& app,
     Arguments& to = advice.first ? first : corrected;
     to.insert(to.end(), advice.words.begin(), advice.words.end());
   }
+  if (const std::string example = given.empty() ? example_of(command, app) : ""; !example.empty())
+    return example;
   if (told.empty()) return hint_on_words(command, options, left, given);
   first.insert(first.end(), corrected.begin(), corrected.end());
   std::string hint = join(told, "\n     ");
   const std::size_t innermost = command.find(' ', command.find(' ') + 1);
   const bool nested = innermost != std::string::npos;  // the words contain its name
   if (whole && !nested)
-    hint += fmt::format("{}the whole command: {} {}", told.size() > 1 ? "\n     " : "; ", command,
-                        as_typed(first));
+    hint += fmt::format("{}the whole command: {} {}", told.size() > 1 ? "\n     " : "; ",
+                        pasted(command), as_typed(first));
   return hint;
 }
 

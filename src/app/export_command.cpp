@@ -30,9 +30,32 @@ void require_exportable(const LoadedModel& loaded, const std::string& format) {
           : "only models of the types \"gpt\" and \"fastconformer\" can be exported");
 }
 
+/// Refuses the name of a file for a format that writes a folder.
+void require_folder_name(const ExportRequest& request) {
+  const std::string ending = fs::path(request.out).extension().string();
+  const bool folder =
+      request.format == "hf" || request.format == "nanogpt" || request.format == "peft";
+  if (!folder || (ending != ".pt" && ending != ".pth" && ending != ".bin")) return;
+  throw DeckError(fmt::format("--format {} writes a folder, and '{}' is the name of a file",
+                              request.format, request.out),
+                  fmt::format("name a folder: --out {}",
+                              as_typed({fs::path(request.out).replace_extension().string()})));
+}
+
+/// The lines of Python with which nanoGPT loads an exported folder.
+std::string nanogpt_lines(const std::string& folder) {
+  return fmt::format(
+      "in Python, beside nanoGPT's model.py:\n"
+      "  import json; from model import GPT, GPTConfig; from safetensors.torch import load_file\n"
+      "  model = GPT(GPTConfig(**json.load(open(\"{0}/model_args.json\"))))\n"
+      "  model.load_state_dict(load_file(\"{0}/model.safetensors\"), strict=False)\n",
+      folder);
+}
+
 int export_checkpoint(MpiSession& session, const FamilyTable& families, const std::string& path,
                       bool ema, ExportRequest request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  together(mesh->world(), [&] { require_folder_name(request); });
   const LoadedModel loaded = open_model(families, path, "", *mesh, with_ema({}, ema));
   together(mesh->world(), [&] { require_exportable(loaded, request.format); });
   const fs::path run = run_folder_of(path);
@@ -54,6 +77,8 @@ int export_checkpoint(MpiSession& session, const FamilyTable& families, const st
   if (request.format == "hf")
     print_safely("in Python: transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n",
                  printable_name(request.out));
+  else if (request.format == "nanogpt")
+    print_safely("{}", nanogpt_lines(printable_name(request.out)));
   else if (request.format == "gguf")
     print_safely("in llama.cpp: llama-cli -m {} -p \"Once\"\n", printable_name(out));
   else if (request.format == "nemo")

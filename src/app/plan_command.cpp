@@ -321,7 +321,8 @@ int run_fill(const PlanRequest& request) {
 bool asks_data(const PlanRequest& request) {
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty())
-    throw DeckError("no deck given", "choir plan inputs/bench_d.json --ranks 8 --target h200");
+    throw DeckError("no deck given",
+                    program_name() + " plan inputs/bench_d.json --ranks 8 --target h200");
   Deck deck = parse_words(request.families, words);
   const ModelFamily& family = deck.family();
   return !family.fixed_shape() || family.vocab_size(deck) == 0;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "src/app/bench.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_document.hpp"
 #include "src/core/output.hpp"
 #include "src/core/signals.hpp"
@@ -67,7 +68,7 @@ RehearsedRank play_apart(const RehearsalCase& rehearsed, int rank) {
 int rehearse(const RehearseRequest& request) {
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty())
-    throw DeckError("no deck given", "choir rehearse inputs/debug.json --ranks 1000");
+    throw DeckError("no deck given", program_name() + " rehearse inputs/debug.json --ranks 1000");
   if (launcher_world_size().value_or(1) > 1)
     throw DeckError("choir rehearse runs on a single process", "start it without mpiexec");
   if (!words.device.empty() && words.device != "cpu")

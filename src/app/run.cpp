@@ -14,6 +14,7 @@
 #include "choir/deck/family_table.hpp"
 #include "src/app/command_line.hpp"
 #include "src/core/build_info.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
 #include "src/models/families.hpp"
@@ -24,13 +25,13 @@ namespace {
 void print_usage() {
   print_safely("choir {} ({}): trains and runs language and speech models on MPI ranks\n\n",
                kVersion, build_revision());
-  print_safely("usage: choir SUBCOMMAND ...      (choir SUBCOMMAND --help)\n\n");
+  print_safely("usage: {0} SUBCOMMAND ...      ({0} SUBCOMMAND --help)\n\n", program_name());
   for (const Command& command : commands())
     print_safely("  {:<10} {}\n", command.name, command.summary);
   print_safely(
-      "\non several ranks: jobs/launch -n N choir train DECK.json [key.path=value ...], or "
-      "mpiexec,\n"
-      "srun or flux in place of jobs/launch. The first hour: README.md, inputs/README.md.\n");
+      "\non several ranks: jobs/launch -n N {} train DECK.json [key.path=value ...]\n"
+      "(or with mpiexec, srun or flux). The first hour: README.md, inputs/README.md.\n",
+      program_name());
 }
 
 struct ForeignCommand {
@@ -69,7 +70,10 @@ int unknown(const std::string& name) {
   return with_mpi([&](MpiSession& session) -> int {
     std::vector<std::string> names;
     for (const Command& command : commands()) names.emplace_back(command.name);
-    const std::string nearest = nearest_name(name, names);
+    std::string nearest = nearest_name(name, names);
+    const auto begins = [&](const std::string& one) { return one.starts_with(name); };
+    if (nearest.empty() && name.size() > 1 && std::ranges::count_if(names, begins) == 1)
+      nearest = *std::ranges::find_if(names, begins);
     const auto foreign = std::ranges::find(kForeignCommands, name, &ForeignCommand::name);
     if (foreign != kForeignCommands.end()) {
       DeckError error(fmt::format("unknown subcommand '{}'", name), foreign->advice);
@@ -105,6 +109,7 @@ int run_words(const Arguments& all, const FamilyTable& families) {
 
 int run(int argc, char** argv, const std::vector<const ModelFamily*>& families) {
   settle_openmp(argv);
+  set_program_name(argv[0]);
   return finished([&] {
     std::vector<const ModelFamily*> all = built_in_families();
     all.insert(all.end(), families.begin(), families.end());

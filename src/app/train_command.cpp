@@ -16,6 +16,7 @@
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/output.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
@@ -249,7 +250,7 @@ int train_command(const Invocation& call) {
     });
   if (deck.empty())
     return without_mpi([]() -> int {
-      throw DeckError("no deck given", "choir train inputs/gpt_quickstart.json");
+      throw DeckError("no deck given", program_name() + " train inputs/gpt_quickstart.json");
     });
   if (std::error_code ignored;
       !preset_deck(deck).empty() && !std::filesystem::exists(deck, ignored))

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "src/app/bench.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/text.hpp"
 #include "src/lab/tune/deck_tuning.hpp"
 #include "src/models/fastconformer/bucket_tuner.hpp"
@@ -65,7 +66,8 @@ int tune_command(const Invocation& call) {
           "describe another",
           "leave them out: mpiexec -n N choir tune DECK --probe");
     if (sort_words(words).deck.empty())
-      throw DeckError("no deck given", "choir tune inputs/asr_tutorial.json --memory 6GiB");
+      throw DeckError("no deck given",
+                      program_name() + " tune inputs/asr_tutorial.json --memory 6GiB");
     if (!request.place.memory.empty()) memory_of_word(request.place.memory);
     return 0;
   });

@@ -8,6 +8,7 @@
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/file.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
@@ -82,6 +83,11 @@ int verify(MpiSession& session, const VerifyRequest& request) {
     progress.at(std::ssize(rows), std::ssize(choice.layouts));
   }
   log.plain(verdict(rows));
+  if (session.size() == 1) {
+    log.flush();
+    print_safely(stderr, "no layout on several ranks was tested: jobs/launch -n 4 {} verify {}\n",
+                 program_name(), as_typed({request.deck}));
+  }
   int good = valid(rows) ? 1 : 0;
   world.broadcast(&good, sizeof good, 0);
   return static_cast<int>(good != 0 ? ExitCode::done : ExitCode::numeric);

@@ -235,6 +235,23 @@ std::string deck_like(const std::string& foreign) {
   return deck.has_parent_path() && is_there(deck) ? deck.string() : "";
 }
 
+namespace {
+
+std::string& kept_program_name() {
+  static std::string name = "choir";
+  return name;
+}
+
+}  // namespace
+
+void set_program_name(const std::string& typed) {
+  kept_program_name() = typed.find('/') == std::string::npos ? "choir" : as_typed({typed});
+}
+
+const std::string& program_name() {
+  return kept_program_name();
+}
+
 std::string as_typed(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {

@@ -25,6 +25,11 @@ std::string own_decks_folder();
 /// "inputs/shakespeare_char.json" for nanoGPT's config/train_shakespeare_char.py; "" if none does.
 std::string deck_like(const std::string& foreign);
 
+/// Keeps how the user called the program for program_name(): its path if it was one, else "choir".
+void set_program_name(const std::string& typed);
+/// The program as a command that is to be pasted begins: "build/choir".
+const std::string& program_name();
+
 /// The words of a command line, quoted for a shell where they must be.
 std::string as_typed(const std::vector<std::string>& words);
 

@@ -82,9 +82,9 @@ for ranks in 0 1 2; do
   expect "unknown subcommand, $ranks rank(s)" 2 "unknown subcommand 'trian'" "did you mean 'train'?"
 done
 run 0
-expect "no subcommand" 2 "usage: choir SUBCOMMAND"
+expect "no subcommand" 2 "usage: $choir SUBCOMMAND"
 run 0 --help
-expect "help" 0 "train" "generate" "jobs/launch -n N choir train DECK.json"
+expect "help" 0 "train" "generate" "jobs/launch -n N $choir train DECK.json"
 run 0 train
 expect "train without a deck" 2 "no deck given"
 run 0 train --no-such-option

@@ -33,7 +33,7 @@ asked "nanoGPT's --max_iters" "deck keys follow the deck without dashes: train.m
 asked "an option of NeMo" "--output_filename of NeMo is --out here: --out x" transcribe model --output_filename=x
 asked "an option before the kind of bench" "the kind comes first" bench --baseline nosuch
 asked "several options at once" "--start of nanoGPT is --prompt here: --prompt" generate model --start "And God" --max_new_tokens=3
-check "... with the whole command" has out "the whole command: choir generate model --prompt 'And God' --tokens 3"
+check "... with the whole command" has out "the whole command: $choir generate model --prompt 'And God' --tokens 3"
 asked "keys as options" "deck keys follow the deck without dashes: train.max_steps=3" train "$debug" --max_iters=3 --learning_rate 1e-3
 check "... with the whole command" has out "train.max_steps=3 optimizer.learning_rate=1e-3"
 asked "--device of train" "deck keys follow the deck without dashes: device=cpu" train "$debug" --device cpu
@@ -42,9 +42,12 @@ asked "--resume of train" "resume: the same command continues a run" train "$deb
 asked "--out_dir of generate" "--out_dir of nanoGPT: the run or checkpoint is the first argument" generate --out_dir=model
 asked "--n of generate" "--n of OpenAI is --samples here" generate model --prompt And --n 5
 touch sound.wav
-asked "a sound file in the place of --out" "the result is named by --out: choir speak model sound.wav --out sound_out.wav" speak model sound.wav
-asked "an export without --out" "the result is named by --out: choir import model --out other" import model other
+asked "a sound file in the place of --out" "the result is named by --out: $choir speak model sound.wav --out sound_out.wav" speak model sound.wav
+asked "an export without --out" "the result is named by --out: $choir import model --out other" import model other
 asked "a subcommand of nanoGPT" "text is sampled by \`choir generate RUN --prompt TEXT\`" sample
+asked "the beginning of a subcommand" "did you mean 'generate'?" gen
+asked "generate without a run" "a run or a checkpoint follows: $choir generate runs/quickstart" generate
+asked "verify without a deck" "a deck follows: $choir verify inputs/debug.json" verify
 asked "a file without its kind" "the kind of data comes first: \`choir prepare text text.txt --out FOLDER\`" prepare text.txt
 asked "bpe without its size" "add --vocab-size, for example --vocab-size 8192" prepare text text.txt --tokenizer bpe --out bpe
 run 0 generate model --tokens 3 --tokens 4
@@ -316,7 +319,14 @@ expect "ranks as an option of the program" 2 "-n of mpiexec: the launcher sets t
 run 0 train debug.json run.dir=quotes 'data.train=[text.txt]'
 expect "a list whose quotes the shell took" 3 "'data.train=[\"text.txt\"]'; or without brackets: data.train=text.txt"
 OMP_NUM_THREADS=$(($(launch_cores) + 1)) run 0 train debug.json 'data.train=["text.txt"]' run.dir=crowded train.max_steps=1 checkpoint.interval=0
-expect "more threads than cores" 0 "1 rank with $(($(launch_cores) + 1)) threads in all share" "steps are slow, and the result is the same"
+expect "more threads than cores" 0 "1 rank with $(($(launch_cores) + 1)) threads in all share" "steps are slow, and the result is the same" "for a rank fit (OMP_NUM_THREADS=$(launch_cores))"
+if grep -qwE "amx_bf16|avx512_bf16" /proc/cpuinfo && grep -q CHOIR_HAVE_ONEDNN "$build/choir_features.hpp"; then
+  run 0 train debug.json 'data.train=["text.txt"]' run.dir=faster train.max_steps=1 eval.interval=0
+  expect "fp32 where bf16 is faster" 0 "this processor multiplies bf16 about" "times faster than fp32:" "train.precision=bf16-mixed"
+  run 0 train debug.json 'data.train=["text.txt"]' run.dir=faster train.max_steps=2 eval.interval=0 train.precision=bf16-mixed
+  expect "another precision on a resume" 0 "[W] changed since that checkpoint:" "train.precision"
+  check "... which is told nothing of bf16" lacks out "this processor multiplies bf16"
+else skip "fp32 where bf16 is faster" "this processor or this build does not multiply bf16 faster"; fi
 run 0 generate --help
 expect "the help has defaults" 0 "--top-k INT from 0, default 0" "--batch INT from 1 to 65536, default 8"
 check "... and no lists of what excludes what" lacks out "Excludes"

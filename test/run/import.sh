@@ -132,6 +132,11 @@ expect "what is there is not overwritten" 2 "'gpt2.hf' exists already"
 train 1 own model.activation=gelu train.max_steps=2 optimizer.decay_steps=20 model.position=learned model.bias=false
 expect "a model of our own" 0
 there_and_back "ours for nanoGPT" own nanogpt own.nano 2
+run 1 export own --format nanogpt --out own_again.nano
+expect "... with the lines that load it" 0 'load_file("own_again.nano/model.safetensors"), strict=False)' 'own_again.nano/model_args.json'
+check "... from files that exist" test -s own_again.nano/model.safetensors -a -s own_again.nano/model_args.json
+run 2 export own --format nanogpt --out ckpt.pt
+expect "a file's name for a folder" 2 "writes a folder, and 'ckpt.pt' is the name of a file" "name a folder: --out ckpt"
 run 1 export own --format hf --out own.hf
 expect "ours for transformers" 0 "were written as zeros"
 run 1 export own --format gguf --out own.gguf

@@ -46,7 +46,7 @@ done < <(sed -nE 's/^\| [^|]*\| `((jobs\/launch -n [0-9] )?(build\/choir (train|
   "$root/README.md" | grep -E 'inputs/(debug|gpt_quickstart|bench_.)\.json' | grep -v device=cuda)
 check "... which are enough of them" test "$ran" -ge 8
 matches_link() { has out "'data/quickstart/input.txt' is a link to data/kjv/input.txt"; }
-run 1 train inputs/debug.json run.dir=linked train.max_steps=1
+run 1 train inputs/debug.json run.dir=from_link train.max_steps=1
 check "a run says where the link leads" matches_link
 rm -r data/quickstart
 run 0 plan inputs/debug.json --ranks 2

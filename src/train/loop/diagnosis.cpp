@@ -137,7 +137,8 @@ std::vector<double> with_all_cores(const RunTimes& times) {
 }  // namespace
 
 std::string busy_cores(const std::vector<CoreShortage>& cores,
-                       const std::vector<std::string>& hosts) {
+                       const std::vector<std::string>& hosts,
+                       const std::vector<std::string>& crowded) {
   const auto least = [](const CoreShortage& a, const CoreShortage& b) {
     return a.share() < b.share();
   };
@@ -147,9 +148,10 @@ std::string busy_cores(const std::vector<CoreShortage>& cores,
   const auto percent = [&](double seconds) { return 100 * seconds / worst->seconds; };
   return fmt::format(
       "rank {} (host {}): its threads waited {:.0f} % of the time for a CPU core ({:.0f} "
-      "involuntary switches), and a hypervisor took {:.0f} %; other processes are using this "
-      "machine, or there are more threads than cores",
-      rank, hosts[rank], percent(worst->waiting), worst->switches, percent(worst->stolen));
+      "involuntary switches), and a hypervisor took {:.0f} %; {}",
+      rank, hosts[rank], percent(worst->waiting), worst->switches, percent(worst->stolen),
+      rank < crowded.size() && !crowded[rank].empty() ? crowded[rank]
+                                                      : "other processes are using this machine");
 }
 
 std::string diagnosis(const RunTimes& times) {
@@ -167,7 +169,7 @@ std::string diagnosis(const RunTimes& times) {
         "its time outside forward and backward), and they wait for it",
         slowest.rank, times.hosts[slowest.rank], slowest.ratio, format_duration(slowest.excess),
         format_duration(times.outside[slowest.rank]));
-  if (const std::string busy = busy_cores(times.cores, times.hosts); !busy.empty())
+  if (const std::string busy = busy_cores(times.cores, times.hosts, times.crowded); !busy.empty())
     return "busy cores: " + busy;
   if (share(Phase::data) > kSlowData)
     return fmt::format(

@@ -55,6 +55,7 @@ struct RunTimes {
   std::vector<double> deviation;    ///< standard deviation of `own` over the steps
   std::vector<CoreShortage> cores;  ///< of each rank, in the whole run
   std::vector<std::string> hosts;   ///< host of each rank
+  std::vector<std::string> crowded{};  ///< see busy_cores()
   /// Fraction of the wall time outside the start, steps, evaluations and saves.
   double between_steps = 0;
 };
@@ -67,8 +68,10 @@ std::string diagnosis(const RunTimes& times);
 
 /// Describes the rank that lacks CPU cores most: "rank 1 (host n2): its threads waited 43 % of the
 /// time for a CPU core (812 involuntary switches), ..."; "" if no rank lacks a tenth of its time.
-/// Pure.
+/// `crowded` has a sentence for each rank whose host has more threads of ranks than cores, which is
+/// then the cause; otherwise other processes are. Pure.
 std::string busy_cores(const std::vector<CoreShortage>& cores,
-                       const std::vector<std::string>& hosts);
+                       const std::vector<std::string>& hosts,
+                       const std::vector<std::string>& crowded = {});
 
 }  // namespace choir

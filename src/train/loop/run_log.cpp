@@ -8,6 +8,7 @@
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/run/evaluation_record.hpp"
+#include "src/train/loop/startup_report.hpp"
 
 namespace choir {
 
@@ -196,6 +197,7 @@ void RunLog::start_training(std::int64_t step, const Device& device) {
   progress_said_ = ready_;
   hosts_ = gather_texts(mesh_.world(), host_name());
   hosts_.resize(static_cast<std::size_t>(mesh_.world().size()));
+  crowded_ = gather_texts(mesh_.world(), shared_cores_note(mesh_.node()));
   cores_.emplace(computing_threads());
   cores_since_line_ = cores_;
   energy_.emplace(mesh_, device);
@@ -323,7 +325,7 @@ void RunLog::report_cores(double dt) {
   if (fastest_ == 0 || dt < fastest_) fastest_ = dt;
   if (dt < kSlowLine * fastest_ || now_seconds() - cores_said_ < kProgressInterval) return;
   // dt and clocks differ between ranks: only the lines above are executed by all of them.
-  const std::string busy = busy_cores(cores, hosts_);
+  const std::string busy = busy_cores(cores, hosts_, crowded_);
   if (busy.empty() || mesh_.rank() != 0) return;
   cores_said_ = now_seconds();
   log_.warn("steps take {:.2f} times the {} of the fastest line: {}", dt / fastest_,
@@ -342,12 +344,14 @@ void RunLog::say_time_left(std::int64_t step, const Evaluation& evaluation) {
   said_with_evaluations_ = known;
   const double left = seconds_left(step, evaluation);
   if (left < kWorthSaying) return;
-  std::string text = fmt::format("about {} left, at {} a step", format_duration(left),
-                                 format_duration(time_left_.of_step()));
+  std::string text =
+      fmt::format("about {}{} left, at {} a step", format_duration(left),
+                  more > 0 && !known ? " of steps" : "", format_duration(time_left_.of_step()));
   if (more > 0)
     text += known ? fmt::format(", with {} of {} each", counted(more, "evaluation"),
                                 format_duration(evaluation.mean()))
-                  : fmt::format(", and {}", counted(more, "evaluation"));
+                  : fmt::format("; the time of {} is not yet known and comes on top",
+                                counted(more, "evaluation"));
   log_.info("{}", text);
 }
 
@@ -384,6 +388,7 @@ RunTimes RunLog::times_of_ranks(RankTimes::Own own, double between_steps) {
                  .deviation = {},
                  .cores = gather_shortages(world, cores_->look()),
                  .hosts = hosts_,
+                 .crowded = crowded_,
                  .between_steps = between_steps};
   for (const auto& [all, outside, deviation] :
        gather_numbers<3>(world, {own.all, own.outside, own.deviation})) {

@@ -177,7 +177,8 @@ class RunLog {
   bool first_line_ = true;
   TimeLeft time_left_;
   bool said_time_left_ = false, said_with_evaluations_ = false;
-  std::vector<std::string> hosts_;  // host of each rank; names only on rank 0
+  std::vector<std::string> hosts_;    // host of each rank; names only on rank 0
+  std::vector<std::string> crowded_;  // see busy_cores(); only on rank 0
   std::optional<CoreWatch> cores_, cores_since_line_;
   std::optional<EnergyMeter> energy_;
   double energy_before_line_ = 0;  // joules of steps

@@ -144,9 +144,13 @@ std::string shared_cores_note(Communicator& node) {
     threads += one.threads;
   }
   if (threads <= CPU_COUNT(&cores)) return "";
+  const std::int64_t most = CPU_COUNT(&cores), fit = most * node.size() / threads;
   return fmt::format(
-      "{} with {} in all share {} of this host: steps are slow, and the result is the same",
-      counted(node.size(), "rank"), counted(threads, "thread"), counted(CPU_COUNT(&cores), "core"));
+      "{} with {} in all share {} of this host: steps are slow, and the result is the same; {}",
+      counted(node.size(), "rank"), counted(threads, "thread"), counted(most, "core"),
+      fit > 0
+          ? fmt::format("{} with such threads fit (-n {} on one host)", counted(fit, "rank"), fit)
+          : fmt::format("{} for a rank fit (OMP_NUM_THREADS={})", counted(most, "thread"), most));
 }
 
 std::string memory_line(const StepPlan& plan, Mesh& mesh, const Device& device) {

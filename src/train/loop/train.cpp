@@ -8,15 +8,18 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 
 #include "choir/models/family.hpp"
 #include "choir/run/training_data.hpp"
 #include "kernels/bench/op_bench.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/comm/mesh/device_choice.hpp"
 #include "src/comm/node/node_communicator.hpp"
 #include "src/core/build_info.hpp"
 #include "src/core/process.hpp"
+#include "src/device/cpu_device.hpp"
 #include "src/device/cuda.hpp"
 #include "src/run/imported_run.hpp"
 #include "src/run/layout_report.hpp"
@@ -191,6 +194,25 @@ std::int64_t product_for(const Device& device) {
   return device.kind() == DeviceKind::cpu && omp_get_max_threads() <= 8 ? large / 2 : large;
 }
 
+/// A sentence if the processors of the ranks multiply bf16 much faster than fp32, in which the run
+/// computes; "" otherwise. `peak` is the rate of all ranks in fp32. Collective.
+std::string faster_in_bf16(Engine& engine, double peak, std::int64_t extent) {
+  constexpr double kWorthNaming = 1.5;  // times the rate of fp32
+  Communicator& world = engine.mesh().world();
+  const CpuFeatures& cpu = cpu_features();
+  const bool multiplies = (cpu.amx_bf16 || cpu.avx512_bf16) &&
+                          std::string_view(ops::gemm_library(DType::bf16)).starts_with("oneDNN");
+  world.barrier();
+  double rate =
+      multiplies ? ops::measure_gemm(engine.instance().stream(), DType::bf16, extent) : 0.0;
+  world.all_reduce(&rate, 1, DType::f64, ReduceOp::sum);
+  if (rate < kWorthNaming * peak) return "";
+  return fmt::format(
+      "this processor multiplies bf16 about {:.0f} times faster than fp32: "
+      "train.precision=bf16-mixed",
+      rate / peak);
+}
+
 /// Measures the FLOP/s of all ranks at once, as in training, for the MFU, and adds the legend of
 /// the log lines. Returns the peak and its source. Collective.
 std::string find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_log) {
@@ -216,6 +238,9 @@ std::string find_peak(Engine& engine, Device& device, StartScreen& start, RunLog
   const std::string text = fmt::format("{:.3g} TFLOP/s: {}{}", peak / 1e12, source,
                                        world.size() == 1 ? "" : ", on all ranks together");
   start.show("mfu", "percent of " + text);
+  if (device.kind() == DeviceKind::cpu && compute == DType::f32)
+    if (const std::string faster = faster_in_bf16(engine, peak, extent); !faster.empty())
+      start.show("hint", faster);
   start.add(metrics_legend("peak " + text));
   return text;
 }
@@ -232,7 +257,9 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
     report =
         changes_report(*from, deck, engine.options().schedule, progress.step, batch.data_parallel);
     if (!report.empty()) report = "changed since that checkpoint:" + report;
-    if (!report.empty()) log.info("{}", report);
+    const bool precision = report.find("train.precision") != std::string::npos;
+    if (precision && engine.mesh().rank() == 0) log.warn("{}", report);
+    if (!report.empty() && !precision) log.info("{}", report);
   } else {
     const bool from_base =
         !deck.checkpoint.init_map().empty() || !deck.checkpoint.init_run().empty();

@@ -139,6 +139,14 @@ TEST(Doctor, SpeedIsJudgedByWhatSuchCoresShouldDo) {
   EXPECT_NE(memory(usual).text.find("10.0 GB/s copy (read + written)"), std::string::npos)
       << memory(usual).text;
 
+  EXPECT_NE(products(usual).remedy.find("train.precision=bf16-mixed here: bf16 is multiplied "
+                                        "about 2 times faster"),
+            std::string::npos)
+      << products(usual).remedy;
+  SpeedFacts equal = usual;
+  equal.bf16 = 1.2 * equal.f32;
+  EXPECT_EQ(products(equal).remedy, "");
+
   SpeedFacts slow = usual;
   slow.f64 = 0.03e12;
   EXPECT_EQ(products(slow).health, Health::warning);
@@ -201,6 +209,19 @@ TEST(Doctor, SharedMemoryOfDeadRanksIsCountedAndCanBeRemoved) {
   EXPECT_EQ(finding.health, Health::warning);
   EXPECT_NE(finding.text.find("2 segments"), std::string::npos) << finding.text;
   EXPECT_EQ(finding.remedy, "rm " + dead + "*");
+}
+
+TEST(Doctor, TheCommandThatRemovesManySegmentsIsShort) {
+  std::vector<std::string> segments;
+  for (const char* job : {"a1", "b2", "c3", "d4", "e5"})
+    segments.push_back(std::string("/dev/shm/vader_segment.host.0.") + job + ".0");
+  EXPECT_EQ(judge_shared_memory(segments, {}, 0).remedy,
+            "before another job starts: rm /dev/shm/vader_segment.host.0.*");
+  // A living job has the same beginning: only patterns of dead ones are named.
+  const Finding beside = judge_shared_memory(segments, {segments[2]}, 0);
+  EXPECT_EQ(beside.remedy,
+            "rm /dev/shm/vader_segment.host.0.a1.* /dev/shm/vader_segment.host.0.b2.* "
+            "/dev/shm/vader_segment.host.0.d4.*  # and choir doctor again for the other 1 job");
 }
 
 TEST(Doctor, ClocksFarApartAreAWarning) {
