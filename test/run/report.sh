@@ -135,7 +135,7 @@ run 0 runs times
 expect "... as the list does" 0 "16/20"
 cp -r times imported && rm imported/log.txt imported/metrics.jsonl
 run 0 report times imported --out pair.html
-expect "an imported run is no fault" 0 "imported: imported: It was imported or averaged"
+expect "an imported run is no fault" 0 "imported: imported: It was imported, and has not trained"
 check "... and lacks nothing" lacks out "is missing"
 
 # Several runs.
