@@ -15,7 +15,7 @@ _choir() {
         if (/true or false/) print "true false"
         else if (sub(/^[^;]*; */, "") && gsub(/\|/, " ")) print }')
       current=${current#*=} ;;
-    -*) choices=$("$program" "${command[@]}" --help 2>/dev/null | sed -nE 's/^ +(-h,)?(--[a-z0-9-]+).*/\2/p') ;;
+    -*) choices=$("$program" "${command[@]}" --help 2>/dev/null | sed -nE 's/^  (-h,)?(--[a-z0-9-]+).*/\2/p') ;;
     *)
       case "${#command[@]} ${command[*]}" in
         0* | "1 bench" | "1 prepare")

@@ -2,7 +2,7 @@
 # manual.sh CHOIR FOLDER: writes man pages from the program's own descriptions: FOLDER/man1/choir.1,
 # a page for each subcommand from its --help, and FOLDER/man5/choir-deck.5 from `train --describe`.
 set -euo pipefail
-export LC_ALL=C
+export LC_ALL=C COLUMNS=10000  # a description is one line, which roff fills
 choir=${1:?usage: manual.sh CHOIR FOLDER} out=${2:?usage: manual.sh CHOIR FOLDER}
 version=$("$choir" --version)
 mkdir -p "$out/man1" "$out/man5"

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <omp.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +18,7 @@
 #include <filesystem>
 #include <map>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -212,10 +214,65 @@ bool CommandOption::given() const {
 
 namespace {
 
+/// The width of help texts: COLUMNS of the environment, or the width of the terminal, or 100.
+std::size_t help_columns() {
+  constexpr std::size_t kLeast = 60, kWithoutTerminal = 100;
+  if (const char* const given = std::getenv("COLUMNS"); given != nullptr)
+    if (const long columns = std::strtol(given, nullptr, 10); columns > 0)
+      return std::max(kLeast, static_cast<std::size_t>(columns));
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
+    return std::max(kLeast, static_cast<std::size_t>(size.ws_col));
+  return kWithoutTerminal;
+}
+
+/// The lines of a text, each of which is broken between words if it is longer than `width`.
+std::string help_lines(const std::string& text, std::size_t width) {
+  std::string out;
+  for (const std::string& line : split(text, '\n'))
+    out += line.size() <= width ? line + "\n" : wrap(line, width, 0);
+  if (!out.empty()) out.pop_back();
+  return out;
+}
+
+/// The names, type and choices of an option, broken behind blanks and commas.
+std::string help_name(std::string_view name, std::size_t width) {
+  constexpr std::string_view kIndent = "\n      ";
+  std::string out;
+  while (name.size() > width) {
+    const std::size_t at = name.find_last_of(" ,", width - 1);
+    if (at == std::string_view::npos) break;
+    out += std::string(trim(name.substr(0, at + 1))).append(kIndent);
+    name.remove_prefix(at + 1);
+  }
+  return out.append(name);
+}
+
 /// Help without the options that exclude each other: one that is given beside another is refused
-/// by name, and the list hides what an option does. Types, bounds and defaults are in words.
+/// by name, and the list hides what an option does. Types, bounds and defaults are in words, and
+/// lines are as long as the terminal allows.
 class HelpFormatter : public CLI::Formatter {
  public:
+  std::string make_option(const CLI::Option* option, bool positional) const override {
+    constexpr std::size_t kIndent = 6;
+    std::stringstream out;
+    CLI::detail::format_help(
+        out,
+        help_name(make_option_name(option, positional) + make_option_opts(option),
+                  help_columns() - kIndent),
+        help_lines(make_option_desc(option), help_columns() - column_width_), column_width_);
+    return out.str();
+  }
+  std::string make_subcommand(const CLI::App* app) const override {
+    std::stringstream out;
+    CLI::detail::format_help(out, app->get_display_name(true),
+                             help_lines(app->get_description(), help_columns() - column_width_),
+                             column_width_);
+    return out.str();
+  }
+  std::string make_description(const CLI::App* app) const override {
+    return help_lines(CLI::Formatter::make_description(app), help_columns());
+  }
   std::string make_option_opts(const CLI::Option* option) const override {
     std::string text = CLI::Formatter::make_option_opts(option);
     if (const std::size_t at = text.find(" Excludes:"); at != std::string::npos) text.erase(at);

@@ -1,4 +1,4 @@
-// choir runs [FOLDER ...] [--json | --index]
+// choir runs [FOLDER ...] [--all] [--json | --index]
 #include "src/app/command_line.hpp"
 #include "src/core/file.hpp"
 #include "src/core/output.hpp"
@@ -12,7 +12,7 @@ namespace {
 struct RunsRequest {
   std::vector<std::string> folders;
   std::string state;  ///< "": all
-  bool json = false, index = false;
+  bool json = false, index = false, all = false;
 };
 
 /// Replaces the index of each folder by a line for each of its runs.
@@ -28,15 +28,30 @@ int write_indices(const RunsRequest& request) {
   return 0;
 }
 
+/// True for a run whose only starts were refused, so that it has neither a step nor a save.
+bool never_began(const report::ListedRun& run) {
+  return run.state == report::name_of(report::Fate::failed) && run.began.empty() && run.step == 0;
+}
+
 int list_runs(const RunsRequest& request) {
   std::vector<report::ListedRun> runs;
-  for (const std::string& folder : request.folders)
+  std::int64_t hidden = 0;
+  for (const std::string& folder : request.folders) {
+    const bool hides =
+        !request.all && !request.json && request.state.empty() && !report::is_run_folder(folder);
     for (const std::string& path : report::run_folders(folder)) {
       report::ListedRun run = report::listed(report::read_run(path));
-      if (request.state.empty() || run.state == request.state) runs.push_back(std::move(run));
+      if (hides && never_began(run))
+        ++hidden;
+      else if (request.state.empty() || run.state == request.state)
+        runs.push_back(std::move(run));
     }
+  }
   if (request.json && runs.empty()) return 0;
   print_safely("{}\n", request.json ? report::run_lines(runs) : report::run_table(runs));
+  if (hidden > 0)
+    print_safely("{} refused before the first step {} not shown; --all shows {}\n",
+                 counted(hidden, "run"), hidden == 1 ? "is" : "are", hidden == 1 ? "it" : "them");
   return 0;
 }
 
@@ -51,6 +66,9 @@ int runs_command(const Invocation& call) {
   app.add_option("folders", request.folders, "folders of runs; default: runs");
   app.add_option("--state", request.state, "list only the runs in this state")
       .one_of(report::run_states());
+  app.add_flag("--all", request.all,
+               "list also the runs that were refused before their first step, such as those with a "
+               "misspelt file of data; --json always has them");
   app.add_flag("--json", request.json, "print one JSON object per run");
   app.add_flag("--index", request.index,
                "write these objects to FOLDER/index.jsonl, to which every run also adds a line at "

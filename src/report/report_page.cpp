@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/report/svg_chart.hpp"
 #include "src/run/energy_meter.hpp"
 
@@ -64,10 +65,10 @@ gap:12px}
 figcaption b,.key b{color:var(--ink);font-weight:600}
 figcaption span+span,.key b{white-space:nowrap;
 font-variant-numeric:tabular-nums}figcaption span+span b{font-size:16px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(100px,1fr));gap:10px 14px;
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:10px 14px;
 margin:0}
 .tiles dt{color:var(--soft);font-size:13px}.tiles dd{margin:0;font-size:20px;font-weight:600;
-line-height:1.3;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+line-height:1.3;font-variant-numeric:tabular-nums}
 .tiles small{font-size:13px;font-weight:400;color:var(--soft);white-space:nowrap}
 .warn{border-left:4px solid var(--c1);padding:4px 10px;
 margin:10px 0 0;
@@ -279,6 +280,10 @@ std::string warnings(const ReportedRun& run) {
     out += fmt::format("<p class={}>{}</p>", untrained(run.fate) ? "note" : "warn",
                        escape_html(run.state));
   for (const std::string& note : run.notes) out += "<p class=warn>" + escape_html(note) + "</p>";
+  for (std::string_view line : run.summary)
+    if (take_prefix(line, "diagnosis "))
+      out += "<p class=note>Diagnosis of the last job: " + escape_html(std::string(trim(line))) +
+             "</p>";
   return out;
 }
 

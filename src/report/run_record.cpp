@@ -353,6 +353,7 @@ void read_metrics(const std::string& path, ReportedRun& run) {
       run.starts.back() = {.step = clamped_integer(record.value("step", 0.0)),
                            .time = record.value("time", "")};
       run.start = start_of(record);
+      run.starts.back().mfu_peak = run.start.mfu_peak;
     } catch (const json::exception&) {
       run.notes.emplace_back("a start record of metrics.jsonl is damaged and was skipped");
       continue;
@@ -397,15 +398,33 @@ double ReportedRun::steps_done() const {
   return std::max(last_step(), static_cast<double>(done));
 }
 
-// dt is the mean since the previous line.
-double ReportedRun::stepping_seconds() const {
-  const Curve& dt = curve("dt");
-  double seconds = 0, before = 0;
-  for (std::size_t i = 0; i < dt.x.size(); ++i) {
-    if (std::isfinite(dt.y[i])) seconds += dt.y[i] * (dt.x[i] - before);
-    before = dt.x[i];
+namespace {
+
+struct SumOverSteps {
+  double sum = 0, steps = 0;
+};
+
+/// Each line has the mean since the previous line, which may lie many steps before it.
+SumOverSteps sum_over_steps(const Curve& curve) {
+  SumOverSteps all;
+  double before = 0;
+  for (std::size_t i = 0; i < curve.x.size(); ++i) {
+    const double steps = curve.x[i] - before;
+    if (std::isfinite(curve.y[i])) all.sum += curve.y[i] * steps, all.steps += steps;
+    before = curve.x[i];
   }
-  return seconds;
+  return all;
+}
+
+}  // namespace
+
+double ReportedRun::stepping_seconds() const {
+  return sum_over_steps(curve("dt")).sum;
+}
+
+double ReportedRun::mean_over_steps(const std::string& key) const {
+  const SumOverSteps all = sum_over_steps(curve(key));
+  return all.steps > 0 ? all.sum / all.steps : 0;
 }
 
 void read_deck(const std::string& path, ReportedRun& run) {

@@ -67,9 +67,10 @@ struct RunStart {
 
 /// One job of a run, which may be a chain of jobs.
 struct JobStart {
-  std::int64_t step = 0;  ///< steps done before the job
-  std::string time;       ///< local time as in the log
-  std::string layout{};   ///< "2 ranks = dp 2 x tp 1 x pp 1 x cp 1"; "" if it is not known
+  std::int64_t step = 0;   ///< steps done before the job
+  std::string time;        ///< local time as in the log
+  std::string layout{};    ///< "2 ranks = dp 2 x tp 1 x pp 1 x cp 1"; "" if it is not known
+  std::string mfu_peak{};  ///< as in RunStart
 };
 
 /// The state of a run. `silent`: its log has no end, and nothing shows that it is running.
@@ -125,6 +126,9 @@ struct ReportedRun {
   double last_step() const;         ///< of the metrics
   double steps_done() const;        ///< also those after the last line of the metrics
   double stepping_seconds() const;  ///< over all lines, without evaluations and saves
+  /// The mean over steps of a value that each line has as the mean since the previous line, as dt
+  /// and the phases are; 0 if it is unknown.
+  double mean_over_steps(const std::string& key) const;
 };
 
 /// Reads a run. Throws DataError if `path` is not a run directory. A run without metrics is

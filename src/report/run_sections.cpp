@@ -75,12 +75,30 @@ Chart chart_of(const Subject& subject, const std::vector<ReportedRun>& runs) {
   return chart;
 }
 
+/// "100 % is 2.23 TFLOP/s: ... (from step 1); 0.213 TFLOP/s: ... (from step 1891).": each start of
+/// a run measures its peak, and another precision has another one. "" if it is not known.
+std::string peaks_of(const ReportedRun& run) {
+  constexpr std::size_t kMost = 6;  // a long chain of jobs
+  std::vector<const JobStart*> jobs;
+  for (const JobStart& job : run.starts)
+    if (!job.mfu_peak.empty() && (jobs.empty() || jobs.back()->mfu_peak != job.mfu_peak))
+      jobs.push_back(&job);
+  if (jobs.size() == 1) return fmt::format("100 % is {}.", jobs.front()->mfu_peak);
+  if (jobs.size() > kMost)
+    jobs.erase(jobs.begin(), jobs.end() - static_cast<std::ptrdiff_t>(kMost));
+  std::string text;
+  for (const JobStart* const job : jobs)
+    text += fmt::format("{}{} (from step {})", text.empty() ? "100 % is " : "; ", job->mfu_peak,
+                        job->step + 1);
+  return text.empty() ? text : text + ".";
+}
+
 /// Names the peaks of which the MFU is a percentage.
 void add_peaks(Chart& chart, const std::vector<ReportedRun>& runs) {
   for (const ReportedRun& run : runs)
-    if (!run.start.mfu_peak.empty())
-      chart.note += fmt::format("{}{}100 % is {}.", chart.note.empty() ? "" : " ",
-                                runs.size() > 1 ? run.name + ": " : "", run.start.mfu_peak);
+    if (const std::string peaks = peaks_of(run); !peaks.empty())
+      chart.note += (chart.note.empty() ? "" : " ") +
+                    (runs.size() > 1 ? run.name + ": " : std::string()) + peaks;
 }
 
 struct ValidationSubject {
@@ -238,13 +256,6 @@ constexpr std::array<PhaseColumn, 6> kPhaseColumns{{{"data", "data", 4},
                                                     {"optimizer", "optimizer", 2},
                                                     {"other", "other", 7}}};
 
-double mean_of(const Curve& curve) {
-  double sum = 0, count = 0;
-  for (const double y : curve.y)
-    if (std::isfinite(y)) sum += y, ++count;
-  return count > 0 ? sum / count : 0;
-}
-
 /// The first line of a run covers one step, which warms up. If it takes twice as long as the mean,
 /// it is omitted, because it would compress all others.
 Chart phase_chart(const ReportedRun& run) {
@@ -353,15 +364,15 @@ std::string node_keys(const RunStart& start) {
 
 std::string phases_section(const std::vector<ReportedRun>& runs) {
   double longest = 0;
-  for (const ReportedRun& run : runs) longest = std::max(longest, mean_of(run.curve("dt")));
+  for (const ReportedRun& run : runs) longest = std::max(longest, run.mean_over_steps("dt"));
   if (longest <= 0) return {};
   std::string rows;
   for (const ReportedRun& run : runs) {
-    const double step = mean_of(run.curve("dt"));
+    const double step = run.mean_over_steps("dt");
     if (step <= 0) continue;
     std::vector<BarPart> parts;
     for (const PhaseColumn& phase : kPhaseColumns) {
-      const double seconds = mean_of(run.curve(phase.key));
+      const double seconds = run.mean_over_steps(phase.key);
       parts.push_back(
           {fmt::format("{}: {:.2f} ms, {:.1f} %", phase.name, 1e3 * seconds, 100 * seconds / step),
            phase.colour, seconds});
@@ -378,13 +389,15 @@ std::string phases_section(const std::vector<ReportedRun>& runs) {
     body += fmt::format("</tr><tr><td class=w><i class=\"chip f{}\"></i>{}</td>", phase.colour,
                         phase.name);
     for (const ReportedRun& run : runs) {
-      const double seconds = mean_of(run.curve(phase.key));
+      const double seconds = run.mean_over_steps(phase.key);
       if (runs.size() == 1) body += fmt::format("<td class=n>{:.3g}</td>", 1e3 * seconds);
       body += fmt::format("<td class=n>{:.1f} %</td>",
-                          100 * seconds / std::max(mean_of(run.curve("dt")), 1e-30));
+                          100 * seconds / std::max(run.mean_over_steps("dt"), 1e-30));
     }
   }
-  body += "</tr></table></div></div>";
+  body +=
+      "</tr></table></div><p class=note>The mean over all steps; the first one warms up.</p>"
+      "</div>";
   if (runs.size() == 1) body += to_html(phase_chart(runs[0]));
   return section("Time per step", "<div class=grid>" + body + "</div>");
 }
@@ -508,10 +521,14 @@ std::string plan_card(const ReportedRun& run, const Planned& planned, bool named
   if (!small.empty())
     rows += fmt::format("<p class=note>Another {} in total for {}.</p>", format_bytes(rest),
                         escape_html(small));
+  const double host = planned.all - planned.device;
+  const std::string whole = host > 0 ? fmt::format(" + {} in host memory = {}", format_bytes(host),
+                                                   format_bytes(planned.all))
+                                     : "";
   return fmt::format(
       "<div class=card style=align-self:start><h3>{}Planned for rank 0: {} on the "
-      "device</h3>{}</div>",
-      named ? escape_html(run.name) + ". " : "", format_bytes(planned.device), rows);
+      "device{}</h3>{}</div>",
+      named ? escape_html(run.name) + ". " : "", format_bytes(planned.device), whole, rows);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -155,6 +156,7 @@ std::string score_text(const std::string& name, double value) {
   const std::size_t tag = name.find('/');
   const std::string kind = name.substr(0, tag);
   const std::string of = tag == std::string::npos ? "" : name.substr(tag);
+  if (!std::isfinite(value)) return name + " -";
   if (kind == "wer" || kind == "cer")
     return fmt::format("{}{} {:.2f} %", kind == "wer" ? "WER" : "CER", of, 100 * value);
   if (kind == "exact_match") return fmt::format("exact match{} {:.2f} %", of, 100 * value);
@@ -208,12 +210,31 @@ std::string data_of(const EvaluationRecord& record) {
   return "all validation data";
 }
 
+/// Metrics and counts of recognisers, which have columns of their own.
+constexpr std::array<std::string_view, 3> kRecogniserScores{"wer", "cer", "loss"};
+constexpr std::array<std::string_view, 4> kWordCounts{"words", "insertions", "deletions",
+                                                      "substitutions"};
+constexpr std::array<std::string_view, 4> kCharacterCounts{
+    "characters", "character_insertions", "character_deletions", "character_substitutions"};
+
+bool is_of_recogniser(const EvaluationRecord& record) {
+  return std::ranges::any_of(record.metrics, [](const auto& of) { return of.first == "wer"; });
+}
+
+bool is_column(const EvaluationRecord& record, std::string_view name) {
+  if (!is_of_recogniser(record)) return false;
+  const auto among = [&](const auto& names) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  return among(kRecogniserScores) || among(kWordCounts) || among(kCharacterCounts);
+}
+
 /// "acc 0.6250 +- 0.1830, ...": the standard error of a metric is another metric in the file.
 std::string scores_text(const EvaluationRecord& record) {
   constexpr std::string_view kError = "_stderr";
   std::string text;
   for (const auto& [name, value] : record.metrics) {
-    if (name.ends_with(kError)) continue;
+    if (name.ends_with(kError) || is_column(record, name)) continue;
     text += (text.empty() ? "" : ", ") + score_text(name, value);
     for (const auto& [other, error] : record.metrics)
       if (other == name + std::string(kError)) text += fmt::format(" ± {:.4f}", error);
@@ -223,7 +244,8 @@ std::string scores_text(const EvaluationRecord& record) {
 
 std::string conditions_text(const EvaluationRecord& record) {
   std::string text = record.kind + ", " + record.precision;
-  for (const auto& [name, value] : record.conditions) text += fmt::format(", {} {}", name, value);
+  for (const auto& [name, value] : record.conditions)
+    if (!is_column(record, name)) text += fmt::format(", {} {}", name, value);
   if (!record.source.empty()) text += ", " + record.source;
   if (!record.time.empty()) text += ", " + record.time;
   if (record.repeats > 0)
@@ -231,22 +253,58 @@ std::string conditions_text(const EvaluationRecord& record) {
   return text;
 }
 
+std::string number_cell(const std::string& text) {
+  return "<td class=n>" + (text.empty() ? "-" : text) + "</td>";
+}
+
+/// The cells of words, their errors, WER, CER and loss; a dash for what is not known.
+std::string recogniser_cells(const EvaluationRecord& record) {
+  std::string cells;
+  for (const std::string_view name : kWordCounts) {
+    const auto found =
+        std::ranges::find_if(record.conditions, [&](const auto& of) { return of.first == name; });
+    cells += number_cell(found == record.conditions.end() ? "" : format_count(found->second));
+  }
+  for (const std::string_view name : kRecogniserScores) {
+    const auto found =
+        std::ranges::find_if(record.metrics, [&](const auto& of) { return of.first == name; });
+    const bool known = found != record.metrics.end() && std::isfinite(found->second);
+    cells += number_cell(!known           ? ""
+                         : name == "loss" ? fmt::format("{:.4f}", found->second)
+                                          : fmt::format("{:.2f} %", 100 * found->second));
+  }
+  return cells;
+}
+
+/// A table of the evaluations of recognisers, or of all others; "" if there are none.
+std::string evaluations_table(const std::vector<ReportedRun>& runs, bool of_recognisers) {
+  std::string rows;
+  for (const ReportedRun& run : runs)
+    for (const EvaluationRecord& record : run.evaluations) {
+      if (is_of_recogniser(record) != of_recognisers) continue;
+      rows += fmt::format("<tr>{}<td>{}</td><td class=n>{}</td>{}<td>{}</td><td>{}</td></tr>",
+                          runs.size() > 1 ? "<td>" + escape_html(run.name) + "</td>" : "",
+                          escape_html(data_of(record)), record.step,
+                          of_recognisers ? recogniser_cells(record) : "",
+                          escape_html(scores_text(record)), escape_html(conditions_text(record)));
+    }
+  if (rows.empty()) return "";
+  return fmt::format(
+      "<div class=\"card wide\"><table><tr>{}<th>set</th><th class=n>step</th>{}<th>{}</th>"
+      "<th>conditions</th></tr>{}</table></div>",
+      runs.size() > 1 ? "<th>run</th>" : "",
+      of_recognisers ? "<th class=n>words</th><th class=n>ins</th><th class=n>del</th><th "
+                       "class=n>sub</th><th class=n>WER</th><th class=n>CER</th><th "
+                       "class=n>loss (nats)</th>"
+                     : "",
+      of_recognisers ? "other scores" : "scores", rows);
+}
+
 }  // namespace
 
 std::string evaluations_section(const std::vector<ReportedRun>& runs) {
-  std::string rows;
-  for (const ReportedRun& run : runs)
-    for (const EvaluationRecord& record : run.evaluations)
-      rows += fmt::format("<tr>{}<td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td></tr>",
-                          runs.size() > 1 ? "<td>" + escape_html(run.name) + "</td>" : "",
-                          escape_html(data_of(record)), record.step,
-                          escape_html(conditions_text(record)), escape_html(scores_text(record)));
-  if (rows.empty()) return "";
-  const std::string head =
-      fmt::format("<tr>{}<th>data</th><th class=n>step</th><th>conditions</th><th>scores</th></tr>",
-                  runs.size() > 1 ? "<th>run</th>" : "");
-  return section("Evaluations",
-                 "<div class=\"card wide\"><table>" + head + rows + "</table></div>");
+  const std::string tables = evaluations_table(runs, true) + evaluations_table(runs, false);
+  return tables.empty() ? "" : section("Evaluations", tables);
 }
 
 std::string worst_section(const std::vector<ReportedRun>& runs) {

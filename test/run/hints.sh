@@ -178,10 +178,10 @@ check "every task of README.md can be typed" test "$typed" = "$(wc -l <<<"$tasks
 kinds=$("$choir" bench --help | sed -nE 's/^  ([a-z]+) .*/bench \1/p')
 parts=$("$choir" prepare --help | sed -nE '/^Subcommands/,$s/^  ([a-z]+) .*/prepare \1/p')
 subcommands=$("$choir" --help | sed -nE 's/^  ([a-z]+) .*/\1/p')
-for of in $subcommands; do "$choir" "$of" --help; done >help.txt 2>&1
+for of in $subcommands; do COLUMNS=10000 "$choir" "$of" --help; done >help.txt 2>&1
 while read -r of; do
   # shellcheck disable=SC2086
-  "$choir" $of --help
+  COLUMNS=10000 "$choir" $of --help
 done <<<"$kinds
 $parts" >>help.txt 2>&1
 check "every subcommand has a help text" test "$(grep -c '^Usage' help.txt)" -gt 25
@@ -330,6 +330,11 @@ else skip "fp32 where bf16 is faster" "this processor or this build does not mul
 run 0 generate --help
 expect "the help has defaults" 0 "--top-k INT from 0, default 0" "--batch INT from 1 to 65536, default 8"
 check "... and no lists of what excludes what" lacks out "Excludes"
+for columns in 80 ''; do
+  COLUMNS=$columns run 0 train --help
+  check "help is at most ${columns:-100 (no terminal)} columns wide" test "$(wc -L <stdout)" -le "${columns:-100}" -a -s stdout
+  check "... and keeps its indent" matches stdout '^ {30}[^ ]'
+done
 # The folder that a refused first start left tells its cause to all who name it.
 run 0 train debug.json run.dir=runs/refused 'data.train=["text.txt"]' model.vocab_size=2
 expect "a first start that is refused" 3 "model.vocab_size is 2"
@@ -340,7 +345,10 @@ for name in "generate runs/refused --prompt a" "eval runs/refused"; do
     "remove the cause, and start the run again"
 done
 run 0 runs runs
-check "runs lists it" matches stdout '^runs/refused  *failed'
+expect "runs counts it" 0 " refused before the first step are not shown; --all shows them"
+check "... without a line" lacks stdout "runs/refused"
+run 0 runs runs --all
+check "... which it has with --all" matches stdout '^runs/refused  *failed'
 
 # Settings of a YAML file are known by their paths.
 cat >nemo.yaml <<'END'

@@ -69,7 +69,8 @@ expect "sixty steps" 0 "step=60"
 spread "$hosts" slow "${alone[@]}" train.max_steps=60 watch.ranks=20
 wait
 expect "one host is slow" 0 "step=60"
-check "... which is named" test "$(grep -c "slowest: rank [23] on node1" out)" -ge 2 -a "$(grep -c "slowest: rank" out)" = 3
+check "... which is named" test "$(grep -cE '"slowest_rank":[23],"slowest_host":"node1"' slow/metrics.jsonl)" -ge 2 -a \
+  "$(grep -c '"slowest_rank":' slow/metrics.jsonl)" = 3
 check "... with the same losses" same_losses plain slow
 
 # The clocks since start differ by a day in all of these tests; now the wall clock does, too.

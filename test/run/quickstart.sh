@@ -137,7 +137,7 @@ expect "a build that fails, fails" 2 "[3/3]  link  all"
 # The plan of a build runs none of its commands, and the time that is left falls while steps of equal weight end.
 cat >Makefile.even <<'END'
 all: a b c d
-	@echo "  link  all" && echo linked >>linked
+	@echo "  link  all" && echo linked >>linkings
 a b c d:
 	@echo "  nvcc  $@"
 	@sleep 1
@@ -145,7 +145,7 @@ END
 PROGRESS_AFTER=1 "$root/.make/progress.sh" built make --no-print-directory -f Makefile.even >out 2>&1
 code=$? command="progress.sh make"
 expect "a build is estimated" 0 "[4/5]  nvcc  d" " s left)"
-check "... without running its commands beforehand" test "$(cat linked)" = linked
+check "... without running its commands beforehand" test "$(cat linkings)" = linked
 check "... from what was done" number_is "$(sed -nE 's/.*nvcc  d +[(]([0-9]+) s left[)]/\1/p' out)" below 6
 
 # A group of sources is one step, and a new revision alone is named as the reason.

@@ -122,7 +122,7 @@ check "a first start that fails leaves its reason in its log" has fresh/log.txt 
 
 # The times of the ranks are records of metrics.jsonl; the last step is the one that was done, and the newest checkpoint is named.
 train 2 times watch.ranks=5 log.interval=7 train.max_steps=20 fault.enable=true fault.stop_step=16
-expect "a run with the times of its ranks" 75 "computing time of the ranks in a step"
+expect "a run with the times of its ranks" 75 "step="
 check "... has them as records" has times/metrics.jsonl '"compute":'
 run 0 report times
 check "... whose report says nothing of damage" lacks out damaged
@@ -135,7 +135,7 @@ run 0 runs times
 expect "... as the list does" 0 "16/20"
 cp -r times imported && rm imported/log.txt imported/metrics.jsonl
 run 0 report times imported --out pair.html
-expect "an imported run is no fault" 0 "imported: imported: It was imported or averaged"
+expect "an imported run is no fault" 0 "imported: imported: It was imported, and has not trained"
 check "... and lacks nothing" lacks out "is missing"
 
 # Several runs.

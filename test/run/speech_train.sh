@@ -140,7 +140,7 @@ expect "... and its command cures" 0 "val_wer="
 run 0 report manifests --out manifests.html
 expect "the page of the run" 0 "manifests.html"
 check "... names the data that were evaluated, with their unit" eval \
-  'grep -q "all of digits/upper_plain.json" manifests.html && grep -qE "WER [0-9.]+ %" manifests.html'
+  'grep -q "all of digits/upper_plain.json" manifests.html && grep -qE "<td class=n>[0-9.]+ %</td>" manifests.html'
 run 1 eval manifests 'data.val=["digits/upper_plain.json"]' 'data.validation={"more":"val"}'
 expect "sets beside it" 0 "'more': loss" "'upper_plain': loss"
 run 0 report manifests --out manifests.html

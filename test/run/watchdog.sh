@@ -59,11 +59,12 @@ in_time "a killed rank is named: within 7 s" "$took" 7000
 unset OMPI_MCA_orte_enable_recovery
 
 train 2 watched "${quick[@]}" parallel.timeout=30 watch.calls=true watch.weights=5 watch.ranks=10
-expect "calls, weights and ranks are watched" 0 "computing time of the ranks in a step" "slowest: rank"
+expect "calls, weights and ranks are watched" 0 "step="
 check "... in the metrics" matches watched/metrics.jsonl '"compute":\{"steps":10,"p10":[0-9.e-]+,"p50":'
 train 2 plain "${quick[@]}" parallel.timeout=30
 check "... without a trace in the numbers" same "losses watched" "losses plain"
-train 2 slow fault.enable=true fault.slow_rank=1 fault.slow_step=2 fault.slow_ms=30
+train 2 slow fault.enable=true fault.slow_rank=1 fault.slow_step=2 fault.slow_ms=30 watch.ranks=5
+check "a rank far above the median is logged, with the time" matches out '^\[[0-9 :.-]+\]\[I\] computing time of the ranks in a step.*; slowest: rank 1 on '
 expect "the summary names a slow rank" 0 "  diagnosis        slow rank: rank 1 on " "of its time outside forward and backward"
 
 # A start that takes seconds: longer than allowed, or so long that it is mentioned.

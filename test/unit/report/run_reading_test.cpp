@@ -318,6 +318,61 @@ TEST(EvaluationsSection, NamesAllDataOfTheCommand) {
   EXPECT_NE(page.find("all of a, b, c:d e, f"), std::string::npos) << page;
 }
 
+TEST(EvaluationsSection, HasColumnsForTheErrorsOfRecognisers) {
+  ReportedRun run;
+  run.evaluations = {{.set = "all",
+                      .kind = "validation",
+                      .conditions = {{"targets", 0},
+                                     {"words", 1082},
+                                     {"insertions", 2},
+                                     {"deletions", 19},
+                                     {"substitutions", 63},
+                                     {"characters", 407},
+                                     {"character_deletions", 101}},
+                      .metrics = {{"loss", NAN}, {"wer", 0.25}, {"cer", 0.125}, {"wer/en", 0.5}}}};
+  const std::string page = evaluations_section({run});
+  EXPECT_NE(page.find("<td class=n>1,082</td><td class=n>2</td><td class=n>19</td>"
+                      "<td class=n>63</td><td class=n>25.00 %</td><td class=n>12.50 %</td>"
+                      "<td class=n>-</td><td>WER/en 50.00 %</td>"),
+            std::string::npos)
+      << page;
+  EXPECT_EQ(page.find("nan"), std::string::npos) << page;
+  EXPECT_EQ(page.find("character_deletions"), std::string::npos) << page;
+}
+
+TEST(PhasesSection, AveragesAllSteps) {
+  ReportedRun run;
+  // The first line has one step; the second has the mean of the 99 steps behind it.
+  run.curves["dt"] = {.x = {1, 100}, .y = {0.5, 0.1}};
+  run.curves["comm"] = {.x = {1, 100}, .y = {0.3, 0.02}};
+  EXPECT_DOUBLE_EQ(run.mean_over_steps("dt"), run.stepping_seconds() / 100);
+  EXPECT_EQ(run.mean_over_steps("data"), 0);
+  const std::string page = phases_section({run});
+  EXPECT_NE(page.find("104 ms a step"), std::string::npos) << page;
+  EXPECT_NE(page.find("communication: 22.80 ms, 21.9 %"), std::string::npos) << page;
+}
+
+TEST(CurvesSection, NamesThePeakOfEachStart) {
+  ReportedRun run;
+  run.curves["mfu"] = {.x = {10, 30}, .y = {9, 45}};
+  run.starts = {{.mfu_peak = "2.23 TFLOP/s: bf16"}};
+  EXPECT_NE(curves_section({run}).find("100 % is 2.23 TFLOP/s: bf16."), std::string::npos);
+  run.starts.push_back({.step = 20, .mfu_peak = "0.21 TFLOP/s: f32"});
+  EXPECT_NE(curves_section({run}).find("100 % is 2.23 TFLOP/s: bf16 (from step 1); 0.21 TFLOP/s: "
+                                       "f32 (from step 21)."),
+            std::string::npos);
+}
+
+TEST(MemorySection, AddsHostMemoryToThatOfTheDevice) {
+  ReportedRun run;
+  constexpr double kMiB = 1 << 20;
+  run.start.memory = {{"parameters", "device", 18 * kMiB}, {"snapshot", "host", 4 * kMiB}};
+  EXPECT_NE(
+      memory_section({run}).find("18.0 MiB on the device + 4.0 MiB in host memory = 22.0 MiB"),
+      std::string::npos)
+      << memory_section({run}).substr(0, 400);
+}
+
 TEST(DeckDifferences, AllButPlaceAndName) {
   ReportedRun a, b;
   a.deck = {{"run.dir", {"\"a\"", ""}}, {"train.max_steps", {"5", ""}}, {"run.seed", {"1", ""}}};
