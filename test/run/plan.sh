@@ -136,7 +136,9 @@ expect "two ranks are calibrated" 0 "calibration of 2 ranks, 2 a node" "all-redu
   "factor while ranks wait for each other: " " x along " " along tp" " along cp" " along dp" " along pp" "written: machine.json"
 measured=("$root/inputs/bench_a.json" data.train="[]" data.format=synthetic model.vocab_size=65 --target cpu --calibration machine.json)
 run 0 plan "${measured[@]}" --ranks 2 parallel.tensor=2
-expect "a plan by that" 0 "predicted step: " "tp exposed"
+# Other tests may disturb the calibration, which is then NOISY, and the step is that of the layout as written.
+expect "a plan by that" 0 "predicted step" "tp exposed"
+check "... which does not say that it has no times" lacks out "not predicted"
 run 0 plan "${measured[@]}" --ranks 2 --gpus-per-node 1
 expect "... for two nodes" 2 "no times of messages between nodes"
 run 0 plan "${measured[@]}" --ranks 2 train.precision=fp64

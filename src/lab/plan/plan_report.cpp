@@ -327,7 +327,6 @@ bool has_assumed_times(const PlanTarget& target) {
 
 /// The line in place of a time that is not predicted.
 std::string no_duration_text(const PlanCase& request) {
-  if (request.calibration) return "time        not predicted, because the calibration is NOISY";
   if (has_assumed_times(request.target))
     return "time        not known: --calibration assumed predicts it from the maker's figures for "
            "this card, and `choir calibrate` on such a machine measures it for --calibration FILE";
@@ -335,10 +334,10 @@ std::string no_duration_text(const PlanCase& request) {
          "`choir bench step` times this deck";
 }
 
-/// The time of the whole run, as far as it is known.
+/// The time of the whole run, as far as it is known. A NOISY calibration has a line of its own.
 std::string duration_text(const LayoutPlan& plan, const PlanCase& request) {
   const std::int64_t steps = request.deck.train.max_steps, interval = request.deck.eval.interval;
-  if (!plan.time) return wrap(no_duration_text(request), 100, 2);
+  if (!plan.time) return request.calibration ? "" : wrap(no_duration_text(request), 100, 2);
   std::string text = fmt::format("  time        {} of {}: about {}", counted(steps, "step"),
                                  step_text(plan.time->seconds),
                                  format_duration(static_cast<double>(steps) * plan.time->seconds));
