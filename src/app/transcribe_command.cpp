@@ -384,6 +384,7 @@ int transcribe_command(const Invocation& call) {
            "--out FILE.srt is for one recording, and so is FILE.vtt",
            "choir transcribe RUN a.wav --out a.srt");
     const auto list = std::ranges::find_if(request.files, [](const std::string& file) {
+      if (file.find('=') != std::string::npos) return false;  // see advice_on_setting()
       return file.ends_with(".json") || file.ends_with(".jsonl") || file.ends_with(".jsonl.gz");
     });
     if (list != request.files.end())
