@@ -17,7 +17,7 @@ mkdir -p "$copy/build/obj"
   tar cf - -T -) | tar xf - -C "$copy"
 cp -a "$build"/choir "$build"/choir_*.hpp "$build"/features.* "$copy/build/"
 cp -a "$build"/obj/src "$build"/obj/kernels "$copy/build/obj/"
-cp -a "$build"/{groups,prelude,flags,asked,cuda_archs} "$copy/build/"
+cp -a "$build"/{groups,prelude,kernels,flags,asked,cuda_archs} "$copy/build/"
 touch "$copy/src/app/main.cpp"  # so that `make` has something to do
 if [ -s "$root/data/shakespeare/input.txt" ]; then  # avoids the download
   mkdir -p "$copy/data/shakespeare" && cp "$root/data/shakespeare/input.txt" "$copy/data/shakespeare/"
