@@ -73,6 +73,8 @@ perl -e 'for (@ARGV) { local $/; open F, "<", $_; binmode F; my $w = <F>; close 
 echo '{"audio_filepath":"two.wav","duration":1.0,"text":"one two"}' >two.json
 run 1 eval straight 'data.val=["two.json"]'
 expect "two channels" 3 "two.json:1" "data.channel=average"
+check "... and a key of the deck skips it" has out "; data.on_bad=skip leaves such utterances out, up to data.bad_cap of them"
+check "... no option of another command" lacks out "--on-bad"
 run 1 eval straight 'data.val=["two.json"]' data.channel=1
 expect "... of which one is chosen" 0 "val_wer="
 run 1 train digits.json run.dir=never data.channel=left
@@ -328,10 +330,11 @@ expect "missing validation data" 3 "nowhere"
 train_speech 1 wrong data.batch_duration=0.3
 expect "an utterance larger than a batch" 2 "batch_duration"
 train_speech 2 wrong model.hop=512 model.subsampling=8
-expect "CTC is impossible" 3 "CTC is impossible" "model.subsampling"
+expect "CTC is impossible" 3 "CTC is impossible" "-> CTC needs a frame for each label, and model.subsampling=8 keeps one frame of 8; too few are left for"
+check "... the remedies come first, and skipping last" matches out 'with model\.subsampling=4, .*data\.labels=bpe_256.*; data\.on_bad=skip leaves out up to 1 % of the utterances$'
 # Validation evaluates all utterances: a warning, not an error.
 train_speech 2 fast model.hop=400 model.subsampling=8 data.max_labels_per_second=4 train.max_steps=1
-expect "CTC is impossible for some of the validation" 0 "leaves frames; CTC impossible for" "with model.subsampling 4"
+expect "CTC is impossible for some of the validation" 0 "have more labels than frames; CTC needs a frame for each label" "with model.subsampling=4"
 
 echo "zero one two three four five six seven eight nine xyz" >more.txt
 run 1 prepare tokenizer more.txt --out more --type char

@@ -17,11 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr LeftOut kReasons[] = {LeftOut::too_short,     LeftOut::too_long, LeftOut::few_labels,
-                                LeftOut::many_labels,   LeftOut::damaged,  LeftOut::bad_text,
-                                LeftOut::ctc_impossible};
-static_assert(std::size(kReasons) == kLeftOutReasons);
-
 }  // namespace
 
 std::string_view name_of(LeftOut reason) {
@@ -128,14 +123,14 @@ void SpeechSift::add(int leaf, const AudioCatalog& catalog, const LabelFile& lab
 
 std::int64_t SpeechSift::bad() const {
   std::int64_t sum = 0;
-  for (const LeftOut reason : kReasons)
+  for (const LeftOut reason : kLeftOutReasons)
     if (is_bad(reason)) sum += count(reason);
   return sum;
 }
 
 std::string SpeechSift::bad_ones() const {
   std::string text;
-  for (const LeftOut reason : kReasons) {
+  for (const LeftOut reason : kLeftOutReasons) {
     if (!is_bad(reason) || count(reason) == 0) continue;
     text +=
         fmt::format("{}{} {} (first: {})", text.empty() ? "" : "; ", count(reason), name_of(reason),
@@ -144,13 +139,17 @@ std::string SpeechSift::bad_ones() const {
   return text;
 }
 
-std::string SpeechSift::cure() const {
-  std::string text;
+std::string SpeechSift::ctc_remedy() const {
+  if (count(LeftOut::ctc_impossible) == 0) return {};
+  std::string text = fmt::format(
+      "CTC needs a frame for each label, and model.subsampling={0} keeps one frame of {0}",
+      1 << frames_.stages);
   for (int stages = frames_.stages - 1; stages >= 1; --stages)
-    text += fmt::format("{} with model.subsampling {}, ",
+    text += fmt::format("{} {} with model.subsampling={}",
+                        stages == frames_.stages - 1 ? "; too few are left for" : ",",
                         format_count(impossible_[static_cast<std::size_t>(stages)]), 1 << stages);
-  return text.empty() ? "use larger units (a SentencePiece vocabulary)"
-                      : text + "or larger units (a SentencePiece vocabulary)";
+  return text +
+         "; larger units (data.labels=bpe_256) need fewer frames, and longer recordings have more";
 }
 
 void SpeechSift::require(OnBad on_bad, double cap, const std::string& what) const {
@@ -162,11 +161,12 @@ void SpeechSift::require(OnBad on_bad, double cap, const std::string& what) cons
   if (b == 0) return;
   const double share = static_cast<double>(b) / static_cast<double>(total_);
   if (on_bad == OnBad::skip && share <= cap) return;
-  std::string hint =
-      on_bad == OnBad::stop
-          ? fmt::format("data.on_bad=skip leaves out up to {:g} % of them", 100 * cap)
-          : "repair the data, or leave such utterances out of it";
-  if (count(LeftOut::ctc_impossible) > 0) hint += "; CTC impossible for: " + cure();
+  const std::string remedy = ctc_remedy();
+  const std::string hint =
+      (remedy.empty() ? "" : remedy + "; ") +
+      (on_bad == OnBad::stop
+           ? fmt::format("data.on_bad=skip leaves out up to {:g} % of the utterances", 100 * cap)
+           : "repair the data, leave such utterances out of it, or raise data.bad_cap");
   throw DataError(fmt::format("{} of the {} utterances of {} are bad{}: {}", format_count(b),
                               format_count(total_), what,
                               on_bad == OnBad::skip ? fmt::format(", {:.2f} %, more than {:g} %",
@@ -176,17 +176,20 @@ void SpeechSift::require(OnBad on_bad, double cap, const std::string& what) cons
                   hint);
 }
 
+std::string SpeechSift::line_of(LeftOut reason) const {
+  const Count& c = counts_[static_cast<std::size_t>(reason)];
+  if (c.utterances == 0) return {};
+  return fmt::format("{} {} ({:.2f} hours): {}; first {}", keeps(reason) ? "counted" : "left out",
+                     format_count(c.utterances), c.seconds / 3600, name_of(reason),
+                     join(c.first, "; "));
+}
+
 std::string SpeechSift::to_string() const {
   std::string text = fmt::format("{} of {}, {:.2f} hours", format_count(kept_),
                                  counted(total_, "utterance"), hours());
-  for (const LeftOut reason : kReasons) {
-    const Count& c = counts_[static_cast<std::size_t>(reason)];
-    if (c.utterances == 0) continue;
-    text += fmt::format("\n{} {} ({:.2f} hours): {}; first {}",
-                        keeps(reason) ? "counted" : "left out", format_count(c.utterances),
-                        c.seconds / 3600, name_of(reason), join(c.first, "; "));
-  }
-  if (count(LeftOut::ctc_impossible) > 0) text += "\nCTC impossible for: " + cure();
+  for (const LeftOut reason : kLeftOutReasons)
+    if (const std::string line = line_of(reason); !line.empty()) text += "\n" + line;
+  if (const std::string remedy = ctc_remedy(); !remedy.empty()) text += "\n" + remedy;
   return text;
 }
 

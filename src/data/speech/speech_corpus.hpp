@@ -40,7 +40,9 @@ enum class LeftOut {
   bad_text,        ///< bad: the text has characters outside the vocabulary, so it has no labels
   ctc_impossible,  ///< bad: labels + repeated neighbours among them > frames
 };
-inline constexpr int kLeftOutReasons = 7;
+inline constexpr std::array kLeftOutReasons{
+    LeftOut::too_short, LeftOut::too_long, LeftOut::few_labels,    LeftOut::many_labels,
+    LeftOut::damaged,   LeftOut::bad_text, LeftOut::ctc_impossible};
 std::string_view name_of(LeftOut reason);
 
 /// Number of frames that CTC needs for these labels: one per label, and a blank between equal
@@ -68,8 +70,11 @@ class SpeechSift {
   std::int64_t kept() const { return kept_; }
   std::int64_t bad() const;
   double hours() const { return seconds_ / 3600; }  ///< hours of the utterances that are kept
-  /// A line about the utterances kept, a line per reason with its count, hours and first examples,
-  /// and a remedy if CTC is impossible for some utterances.
+  /// A line with the count, hours and first examples of a reason; "" if it has no utterance.
+  std::string line_of(LeftOut reason) const;
+  /// The cause and the remedies if CTC is impossible for some utterances; else "".
+  std::string ctc_remedy() const;
+  /// A line about the utterances kept, the line of each reason, and the remedy of CTC.
   std::string to_string() const;
 
  private:
@@ -86,13 +91,12 @@ class SpeechSift {
   bool judge(const AudioCatalog& catalog, const LabelFile& labels, std::int64_t i, bool damaged);
   void leave_out(LeftOut reason, const AudioCatalog& catalog, std::int64_t i,
                  const std::string& detail = {});
-  std::string cure() const;
   std::string bad_ones() const;
 
   SpeechFilter filter_;
   SpeechFrames frames_;
   bool validation_;
-  std::array<Count, kLeftOutReasons> counts_{};
+  std::array<Count, kLeftOutReasons.size()> counts_{};
   std::array<std::int64_t, 4> impossible_{};  // for each number of halvings of time
   std::int64_t total_ = 0, kept_ = 0;
   double seconds_ = 0;

@@ -222,28 +222,23 @@ double SyntheticSpeech::flops(std::int64_t index, const Model& model) const {
 namespace {
 
 /// The warning before training if CTC has too few frames for some utterances; else "".
-std::string ctc_warning_of(const SpeechSift& sift, const std::string& what,
-                           std::int64_t subsampling) {
+std::string ctc_warning_of(const SpeechSift& sift, const std::string& what) {
   const std::int64_t count = sift.count(LeftOut::ctc_impossible);
   if (count == 0) return {};
-  const std::string all = sift.to_string();
-  // The last line recommends a smaller subsampling, or larger units.
-  return fmt::format(
-      "{}: {} of {} utterances ({:.2f} %) have more labels than model.subsampling = "
-      "{} leaves frames; {}",
-      what, count, sift.total(),
-      100 * static_cast<double>(count) / static_cast<double>(sift.total()), subsampling,
-      all.substr(all.rfind('\n') + 1));
+  return fmt::format("{}: {} of {} utterances ({:.2f} %) have more labels than frames; {}", what,
+                     count, sift.total(),
+                     100 * static_cast<double>(count) / static_cast<double>(sift.total()),
+                     sift.ctc_remedy());
 }
 
 /// The lines about utterances that an evaluation leaves out, and about those that have fewer frames
 /// than labels. Texts that the vocabulary cannot write have a warning of their own.
 std::vector<std::string> remarks_on(const SpeechSift& sift) {
-  std::vector<std::string> lines = split(sift.to_string(), '\n');
-  lines.erase(lines.begin());  // the utterances that are kept
-  std::erase_if(lines, [](const std::string& line) {
-    return line.find(name_of(LeftOut::bad_text)) != std::string::npos;
-  });
+  std::vector<std::string> lines;
+  for (const LeftOut reason : kLeftOutReasons)
+    if (reason != LeftOut::bad_text) lines.push_back(sift.line_of(reason));
+  lines.push_back(sift.ctc_remedy());
+  std::erase_if(lines, [](const std::string& line) { return line.empty(); });
   return lines;
 }
 
@@ -264,12 +259,10 @@ SpeechTrainingData::SpeechTrainingData(const Deck& deck, const BatchSizes& batch
                                        Logger& log)
     : batch_(batch), mesh_(mesh), log_(log), data_(open_speech(deck, mesh, true)) {
   drawn_.resize(data_.set->sources().size());
-  std::vector<std::string> lines{
-      ctc_warning_of(data_.set->sift(), "training", speech_of(deck).subsampling)};
+  std::vector<std::string> lines{ctc_warning_of(data_.set->sift(), "training")};
   for (int set = 0; set < data_.set->eval_sets(); ++set)
     lines.push_back(ctc_warning_of(data_.set->eval_sift(set),
-                                   fmt::format("validation '{}'", data_.set->eval_name(set)),
-                                   speech_of(deck).subsampling));
+                                   fmt::format("validation '{}'", data_.set->eval_name(set))));
   for (const std::string& line : lines)
     if (!line.empty() && mesh.rank() == 0) log.warn("data: {}", line);
   warn_of_unwritable_texts(data_, mesh, log);
