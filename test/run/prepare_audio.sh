@@ -338,10 +338,29 @@ rm clips/*/*.txt clips/ann/3.wav clips/bob/5.wav
 run 0 prepare manifest clips --out never.json --allow-missing
 expect "no recording has a text" 3 "--no-text writes lines without a text"
 run 0 prepare manifest clips --out silent.json --no-text
-expect "... and none is wanted" 0 "recordings  18,"
+expect "... and none is wanted" 0 "recordings  18," "transcribe RUN --manifest silent.json --out silent.texts.json\` makes them"
+check "... no deck can train on them" lacks out "in a deck"
 check "... the texts are empty" test "$(grep -c '"text":""' silent.json)" = 18
 run 0 prepare manifest corpus/wav/0.wav --out never.json
 expect "a recording in place of a folder" 3 "it is a recording" "prepare manifest FOLDER"
+
+# Recordings with several channels, and texts that are too long for CTC.
+run 0 prepare manifest corpus/stereo.json --out two.json
+expect "channels and none chosen, in a new manifest" 0 "channels    1 line of recordings with several, and without a \"channel\"" \
+  "stereo.wav (2 channels)" 'data.train = ["two.json"], data.channel = "average"'
+sed 's/}$/,"channel":1}/' corpus/stereo.json >corpus/chosen.json
+run 0 prepare manifest corpus/chosen.json --out chosen.json
+expect "... one chosen" 0 'data.train = ["chosen.json"]'
+check "... of which nothing is said" lacks out "channel"
+# A second has 100 frames: 50, 25 and 13 after one, two and three halvings. CTC puts a blank between equal letters.
+mkdir crowd
+for letters in $(printf 'abcdefg%.0s' {1..2}) $(printf 'a%.0s' {1..13}) abcdefghijklm; do
+  wav "crowd/$letters.wav" 16000 1 16000 3
+  echo "$letters" >"crowd/$letters.txt"
+done
+run 0 prepare manifest crowd --out crowd.json
+expect "texts with more characters than frames" 0 "long texts  2 with model.subsampling=8, 0 with model.subsampling=4, 0 with model.subsampling=2" \
+  "data.labels=bpe_256" "the first is crowd/aaaaaaaaaaaaa.wav: 13 characters, 13 frames"
 
 # An archive of Kaldi, and the channels of its recordings.
 mkdir kaldi
@@ -378,6 +397,9 @@ odd() {  # odd NAME WORDS LINE: both commands refuse it with these words
   expect "... also as a manifest" 3 "$2"
 }
 start='{"audio_filepath":"corpus/wav/0.wav","text":"a","duration"'
+for other in 'a.wav b c' '<?xml version="1.0"?>' 'audio: a.wav'; do
+  odd "a manifest in another format: $other" "a manifest has lines {\"audio_filepath\": ..., \"duration\": ..., \"text\": ...}: \`choir prepare manifest\` makes one of" "$other"
+done
 odd "a duration in quotes" '"duration" is not a number' "$start:\"1\"}"
 odd "a negative duration" "a duration of -0.5 seconds" "$start:-0.5}"
 odd "a duration without end" "a duration of 1e+308 seconds" "$start:1e308}"

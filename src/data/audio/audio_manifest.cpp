@@ -29,6 +29,11 @@ std::int32_t count_letters(std::string_view text) {
   return letters;
 }
 
+constexpr const char* kManifestForm =
+    "a manifest has lines {\"audio_filepath\": ..., \"duration\": ..., \"text\": ...}: `choir "
+    "prepare manifest` makes one of a folder with recordings and texts, of Kaldi's folders, and of "
+    "tables (.tsv, .csv)";
+
 bool truthy(const ManifestJson& json, const char* key) {
   const auto value = json.find(key);
   if (value == json.end() || value->is_null()) return false;
@@ -48,12 +53,13 @@ ManifestJson manifest_json(const std::string& line) {
   } catch (const JsonError& error) {
     const JsonFault& fault = error.fault();
     const bool encoding = fault.cause.find("not UTF-8") != std::string::npos;
-    throw AudioError(
-        !fault.malformed ? AudioFault::bad_line
-        : encoding       ? AudioFault::not_utf8
-                         : AudioFault::not_json,
-        fmt::format("column {}: {}", fault.column, fault.cause),
-        encoding ? "convert the file, for example with iconv -f LATIN1 -t UTF-8" : error.hint());
+    throw AudioError(!fault.malformed ? AudioFault::bad_line
+                     : encoding       ? AudioFault::not_utf8
+                                      : AudioFault::not_json,
+                     fmt::format("column {}: {}", fault.column, fault.cause),
+                     encoding ? "convert the file, for example with iconv -f LATIN1 -t UTF-8"
+                     : !trim(line).starts_with('{') ? kManifestForm
+                                                    : error.hint());
   }
 }
 
@@ -455,7 +461,8 @@ class Reader {
     ManifestJson json;
     try {
       json = manifest_json(line);
-      if (!json.is_object()) throw AudioError(AudioFault::bad_line, "not a JSON object");
+      if (!json.is_object())
+        throw AudioError(AudioFault::bad_line, "not a JSON object", kManifestForm);
       if (json.contains("audio_filepath")) {
         add_nemo_line(json, place, manifest_);
       } else if (advice_on_manifest_line(json).empty() &&

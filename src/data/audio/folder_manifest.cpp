@@ -25,6 +25,8 @@
 #include "src/data/audio/audio_manifest.hpp"
 #include "src/data/audio/flac_checksum.hpp"
 #include "src/data/audio/recording_list.hpp"
+#include "src/data/sampling/buckets.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {
@@ -153,6 +155,29 @@ void decode(AudioDecoder& audio, const std::string& path) {
                      "encode it again from its source; `flac -t FILE` tests it, too");
 }
 
+struct CharacterCount {
+  std::int64_t characters = 0;
+  std::int64_t frames = 0;  ///< that CTC needs if each character is a label
+};
+
+/// The characters of a text that is UTF-8. CTC needs a frame for each of them, and one for the
+/// blank between equal neighbours.
+CharacterCount characters_of(std::string_view text) {
+  CharacterCount count;
+  char32_t before = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = first_code_point(text.substr(at));
+    at += static_cast<std::size_t>(std::max(point.length, 1));
+    ++count.characters;
+    count.frames += point.value == before ? 2 : 1;
+    before = point.value;
+  }
+  return count;
+}
+
+/// The frames of an encoder, counted in milliseconds of sound.
+constexpr SpeechFrames kUsualFrames{.hop = 10, .stages = kMostHalvings};
+
 /// A cut of Lhotse as a line of NeMo.
 nlohmann::ordered_json nemo_line_of_cut(const nlohmann::ordered_json& cut, const std::string& path,
                                         const std::string& place) {
@@ -234,6 +259,12 @@ class ManifestLines {
       line.erase(kListedChannel);
     }
     const double seconds = line["duration"].is_number() ? line["duration"].get<double>() : 0;
+    // The channels are known if the recording was opened for its duration.
+    if (sound == measured_ && length_.channels > 1 && !line.contains("channel") &&
+        summary_.without_channel++ == 0)
+      summary_.first_without_channel =
+          fmt::format("{} ({} channels)", sound.string(), length_.channels);
+    count_text(line["text"].get<std::string>(), seconds, sound);
     summary_.seconds += seconds;
     ++summary_.recordings;
     lines_.push_back({.text = dumped(line) + "\n",
@@ -302,6 +333,19 @@ class ManifestLines {
     decode(audio, path);
     ++summary_.decoded;
     summary_.seconds_decoded += audio.seconds();
+  }
+
+  void count_text(const std::string& text, double seconds, const fs::path& sound) {
+    if (text.empty()) return;
+    ++summary_.with_words;
+    const CharacterCount count = characters_of(text);
+    const auto milliseconds = static_cast<std::int64_t>(1000 * seconds);
+    for (int halvings = 1; halvings <= kMostHalvings; ++halvings)
+      summary_.crowded[static_cast<std::size_t>(halvings)] +=
+          count.frames > kUsualFrames.after(halvings, milliseconds);
+    if (summary_.first_crowded.empty() && summary_.crowded.back() == 1)
+      summary_.first_crowded = fmt::format("{}: {} characters, {} frames", sound.string(),
+                                           count.characters, kUsualFrames.frames(milliseconds));
   }
 
   /// The name of the lines that are held out together. That of a recording is without the folders
@@ -529,18 +573,57 @@ std::string FolderManifestSummary::to_string() const {
     text += fmt::format("numbers     {}, whose signs become blanks (3.50 becomes 3 50)\n",
                         counted(parted, "text"));
   if (measured > 0) text += fmt::format("durations   {} measured\n", format_count(measured));
+  text += channel_line() + crowded_line();
   if (held > 0)
     text += fmt::format("held out    {} of {}, {}, in {}\n", counted(held, "line"),
                         counted(groups_held, held_by.c_str()), format_duration(seconds_held),
                         held_path);
-  const std::string name = fs::path(path).stem().string();
+  return text + written_lines();
+}
+
+std::string FolderManifestSummary::channel_line() const {
+  if (without_channel == 0) return {};
+  return fmt::format(
+      "channels    {} of recordings with several, and without a \"channel\": one of them (a "
+      "number\n"
+      "            from 0) or their average is chosen by data.channel in a deck, and by --channel\n"
+      "            of `choir transcribe` and `choir prepare audio`; the first is {}\n",
+      counted(without_channel, "line"), first_without_channel);
+}
+
+std::string FolderManifestSummary::crowded_line() const {
+  if (crowded.back() == 0) return {};
+  std::vector<std::string> counts;
+  for (int halvings = kMostHalvings; halvings > 0; --halvings)
+    counts.push_back(fmt::format("{} with model.subsampling={}",
+                                 format_count(crowded[static_cast<std::size_t>(halvings)]),
+                                 1 << halvings));
+  return fmt::format(
+      "long texts  {}\n"
+      "            have more characters than frames of sound, so that CTC cannot learn them with\n"
+      "            data.labels=char: use a smaller model.subsampling, or pieces of words\n"
+      "            (data.labels=bpe_256); if a text is not that of its recording, correct it\n"
+      "            the first is {}\n",
+      join(counts, ", "), first_crowded);
+}
+
+std::string FolderManifestSummary::written_lines() const {
+  const std::string written = fmt::format("written     {}\n", path);
+  if (with_words == 0) {
+    const std::string texts = fs::path(path).replace_extension(".texts.json").string();
+    return written +
+           fmt::format("no texts    `{} transcribe RUN --manifest {} --out {}{}` makes them",
+                       program_name(), as_typed({path}), as_typed({texts}),
+                       without_channel > 0 ? " --channel average" : "");
+  }
+  const std::string channel = without_channel > 0 ? ", data.channel = \"average\"" : "";
   if (held > 0)
-    return text +
-           fmt::format("written     {}\nin a deck   data.train = [\"{}\"], data.val = [\"{}\"]",
-                       path, path, held_path);
+    return written + fmt::format("in a deck   data.train = [\"{}\"], data.val = [\"{}\"]{}", path,
+                                 held_path, channel);
+  const std::string name = fs::path(path).stem().string();
   const bool tests = name.starts_with("val") || name.starts_with("dev") || name.starts_with("test");
-  return text + fmt::format("written     {}\nin a deck   data.{} = [\"{}\"]", path,
-                            tests ? "val" : "train", path);
+  return written +
+         fmt::format("in a deck   data.{} = [\"{}\"]{}", tests ? "val" : "train", path, channel);
 }
 
 FolderManifestSummary write_folder_manifest(const std::vector<std::string>& paths,
@@ -576,7 +659,9 @@ FolderManifestSummary write_folder_manifest(const std::vector<std::string>& path
   }
   if (!folders.empty()) add_folders(folders, options, made, summary);
   made.refuse_bad();
-  if (summary.recordings == 0) throw DataError("no recording is left: none has a file and a text");
+  if (summary.recordings == 0)
+    throw DataError("no recording is left: none has a file and a text",
+                    "name other folders or manifests");
   std::error_code failed;
   fs::create_directories(here, failed);
   if (options.held_out > 0) {

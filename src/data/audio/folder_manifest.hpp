@@ -1,6 +1,7 @@
 #pragma once
 // Manifests of recordings with texts beside them, for people who have folders of sound and no
 // manifest: `choir prepare manifest`. Local.
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct FolderManifestOptions {
   std::string held_out_by = "recording";
 };
 
+/// The halvings of time of an encoder with the usual model.subsampling, 8.
+inline constexpr int kMostHalvings = 3;
+
 struct FolderManifestSummary {
   std::string path;  ///< of the manifest
   std::int64_t recordings = 0;
@@ -34,13 +38,19 @@ struct FolderManifestSummary {
   std::vector<std::string> first_bad;  ///< a few of them, with their reasons
   std::string bad_hint;                ///< that of the first
   std::int64_t measured = 0;           ///< lines of manifests that had no duration
-  std::int64_t corrected = 0;    ///< lines of manifests that had a longer duration than the file
-  std::string first_corrected;   ///< one of them
-  std::int64_t limited = 0;      ///< lines without an offset whose duration limits the recording
-  std::string first_limited;     ///< one of them
-  std::int64_t parted = 0;       ///< texts with a sign between digits that became a blank
-  std::int64_t cut_off = 0;      ///< files that end before the length that their header gives
-  std::string first_cut_off;     ///< one of them
+  std::int64_t corrected = 0;   ///< lines of manifests that had a longer duration than the file
+  std::string first_corrected;  ///< one of them
+  std::int64_t limited = 0;     ///< lines without an offset whose duration limits the recording
+  std::string first_limited;    ///< one of them
+  std::int64_t parted = 0;      ///< texts with a sign between digits that became a blank
+  std::int64_t cut_off = 0;     ///< files that end before the length that their header gives
+  std::string first_cut_off;    ///< one of them
+  std::int64_t without_channel = 0;   ///< lines without a channel whose recording has several
+  std::string first_without_channel;  ///< one of them
+  std::int64_t with_words = 0;        ///< lines whose text is not empty
+  /// Texts with more characters than CTC has frames for, by the number of halvings of time.
+  std::array<std::int64_t, kMostHalvings + 1> crowded{};
+  std::string first_crowded;     ///< one of them, after kMostHalvings
   std::int64_t held = 0;         ///< lines that are held out, included in `recordings`
   std::int64_t groups_held = 0;  ///< recordings, speakers or folders that they belong to
   double seconds_held = 0;
@@ -50,6 +60,12 @@ struct FolderManifestSummary {
   std::string held_path, held_by;  ///< their manifest; "recording", "speaker" or "folder"
   /// Lines for the user.
   std::string to_string() const;
+
+ private:
+  std::string channel_line() const;
+  std::string crowded_line() const;
+  /// The last lines: the files that were written, and how they are used.
+  std::string written_lines() const;
 };
 
 /// Seconds by which the duration of a manifest, which is rounded, may differ from that of the file.

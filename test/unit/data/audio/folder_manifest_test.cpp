@@ -96,7 +96,7 @@ TEST_F(FolderManifest, FaultsAreNamed) {
   EXPECT_NE(refusal().find("differ only in their extensions"), std::string::npos);
   std::filesystem::remove(folder_ / "sound/b.wav");
   EXPECT_NE(refusal().find("b.flac' cannot be read as audio"), std::string::npos) << refusal();
-  EXPECT_NE(refusal().find("| --on-bad skip leaves it out"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("; --on-bad skip leaves it out"), std::string::npos) << refusal();
   EXPECT_EQ(write({.skip_bad = true}).bad, 1);
   put("sound/x.trans.txt", "a another text\n");
   EXPECT_NE(refusal().find("has a second text"), std::string::npos);
