@@ -70,19 +70,31 @@ std::string nemo_deck(const NemoModel& model, const std::vector<std::string>& ze
   return dumped(deck, 2);
 }
 
-/// The vocabulary of labels that are single characters in the order of their code points, in which
-/// ours are; nothing for other labels.
-std::optional<Vocabulary> nemo_characters(const NemoModel& model) {
-  std::vector<char32_t> characters;
+/// Labels that are single characters. NeMo has them in any order, for example a blank first and an
+/// apostrophe last; ours are in the order of their code points.
+struct NemoCharacters {
+  Vocabulary vocabulary;
+  std::vector<std::int64_t> rows;  ///< rows of NeMo's head, in the order of our symbols
+};
+
+/// Nothing for other labels, and for a character that occurs twice.
+std::optional<NemoCharacters> nemo_characters(const NemoModel& model) {
+  std::vector<std::pair<char32_t, std::int64_t>> characters;
   for (const std::string& label : model.labels) {
     const CodePoint c = label.empty() ? CodePoint{} : first_code_point(label);
-    if (c.length == 0 || static_cast<std::size_t>(c.length) != label.size() ||
-        (!characters.empty() && c.value <= characters.back()))
-      return {};
-    characters.push_back(c.value);
+    if (c.length == 0 || static_cast<std::size_t>(c.length) != label.size()) return {};
+    characters.emplace_back(c.value, std::ssize(characters));
   }
   if (characters.empty() || std::ssize(characters) != model.config.vocab_size) return {};
-  return Vocabulary::characters(std::move(characters));
+  std::ranges::sort(characters);
+  std::vector<char32_t> sorted;
+  std::vector<std::int64_t> rows;
+  for (const auto& [character, row] : characters) {
+    if (!sorted.empty() && character == sorted.back()) return {};
+    sorted.push_back(character);
+    rows.push_back(row);
+  }
+  return NemoCharacters{Vocabulary::characters(std::move(sorted)), std::move(rows)};
 }
 
 class NemoImport {
@@ -138,6 +150,7 @@ class NemoImport {
     parameters_ = std::move(set);
     freeze_parameters(*parameters_, {deck_.train.freeze, deck_.train.unfreeze}, config);
     parts_ = nemo_parts(model_, *parameters_);
+    if (model_.tokenizer.empty()) characters_ = nemo_characters(model_);
     require_fit();
     if (world_.rank() == 0) require_free_folder(request_.out);
   }
@@ -225,13 +238,28 @@ class NemoImport {
     const std::size_t row_bytes = static_cast<std::size_t>(columns) * size_of(rows.dtype);
     auto* to = static_cast<std::byte*>(rows.data) +
                static_cast<std::size_t>(first - share.first) * row_bytes;
+    elements_ += (end - first) * columns;
+    if (characters_ && part.own.starts_with("head."))
+      return read_head_rows(part, first, end, columns, to, rows.dtype);
     const std::int64_t there = (first - part.first_row) * columns;
     weights_->read(part.name, there, (end - first) * columns, to, rows.dtype);
     check_.look(part.name, to, rows.dtype, (end - first) * columns, there);
-    elements_ += (end - first) * columns;
     if (part.channels == 0) return;
     for (std::int64_t row = first; row < end; ++row, to += row_bytes)
       transpose(to, part.channels, columns / part.channels, size_of(rows.dtype));
+  }
+
+  /// Reads rows of the head in the order of our symbols; the blank stays last.
+  void read_head_rows(const NemoPart& part, std::int64_t first, std::int64_t end,
+                      std::int64_t columns, std::byte* to, DType dtype) {
+    for (std::int64_t row = first; row < end; ++row) {
+      const bool symbol = row < std::ssize(characters_->rows);
+      const std::int64_t from =
+          columns * (symbol ? characters_->rows[static_cast<std::size_t>(row)] : row);
+      weights_->read(part.name, from, columns, to, dtype);
+      check_.look(part.name, to, dtype, columns, from);
+      to += static_cast<std::size_t>(columns) * size_of(dtype);
+    }
   }
 
   void read_statistic(const RunningStatistics& norm, bool mean, DType dtype) {
@@ -255,10 +283,12 @@ class NemoImport {
   void keep_tokenizer() {
     make_run_folder(request_.out);
     if (model_.tokenizer.empty()) {
-      if (const auto characters = nemo_characters(model_))
-        values_.vocabulary = characters->to_json();
+      if (characters_)
+        values_.vocabulary = characters_->vocabulary.to_json();
       else
-        kept_.emplace_back("(text cannot be written: the archive names no tokenizer of its own)");
+        kept_.emplace_back(
+            "(text cannot be written: the archive names no tokenizer of its own, "
+            "and its labels are not one character each)");
       return;
     }
     const fs::path folder = fs::path(request_.out) / kTokenizerFolder;
@@ -288,6 +318,7 @@ class NemoImport {
   std::unique_ptr<FastConformer> described_;
   std::unique_ptr<ParameterSet> parameters_;
   std::vector<NemoPart> parts_;
+  std::optional<NemoCharacters> characters_;  ///< of an archive without a tokenizer
   std::vector<std::string> missing_, unused_, kept_;
   ImportedValues values_;
   FiniteCheck check_;

@@ -175,6 +175,20 @@ void require_ctc(const nlohmann::json& yaml, const std::string& source) {
     if (knows(other.section)) refuse(other);
 }
 
+/// The texts of the symbols: the vocabulary of the decoder or, if that is missing in a model of
+/// characters, the labels of the model or of its training data. An array, which may be empty.
+nlohmann::json labels_of(const nlohmann::json& yaml, const nlohmann::json& decoder) {
+  const bool characters = section_of(yaml, "tokenizer").empty();
+  const nlohmann::json& model = characters ? yaml : kNothing;
+  const nlohmann::json& data = section_of(model, "train_ds");
+  for (const auto& [section, key] :
+       {std::pair{&decoder, "vocabulary"}, {&model, "labels"}, {&data, "labels"}})
+    if (const auto found = section->find(key);
+        found != section->end() && found->is_array() && !found->empty())
+      return *found;
+  return nlohmann::json::array();
+}
+
 void read_head(NemoModel& model, const nlohmann::json& yaml, std::vector<std::string>& problems) {
   // A hybrid model has its CTC head beside the transducer.
   const nlohmann::json& beside = section_of(section_of(yaml, "aux_ctc"), "decoder");
@@ -182,16 +196,15 @@ void read_head(NemoModel& model, const nlohmann::json& yaml, std::vector<std::st
   const nlohmann::json& decoder = hybrid ? beside : section_of(yaml, "decoder");
   model.head = hybrid ? "ctc_decoder." : "decoder.";
   const nlohmann::json classes = decoder.value("num_classes", nlohmann::json());
-  const nlohmann::json words = decoder.value("vocabulary", nlohmann::json());
+  const nlohmann::json words = labels_of(yaml, decoder);
   if (classes.is_number_integer() && classes > 0)
     model.config.vocab_size = classes.get<std::int64_t>();
-  else if (words.is_array() && !words.empty())
+  else if (!words.empty())
     model.config.vocab_size = std::ssize(words);
   else
     problems.emplace_back(
         "decoder.num_classes is not a number of symbols, so that there is no CTC head to import");
-  if (words.is_array() &&
-      std::all_of(words.begin(), words.end(), [](const auto& word) { return word.is_string(); }))
+  if (std::all_of(words.begin(), words.end(), [](const auto& word) { return word.is_string(); }))
     model.labels = words.get<std::vector<std::string>>();
   const nlohmann::json path = section_of(yaml, "tokenizer").value("model_path", nlohmann::json());
   constexpr std::string_view kInside = "nemo:";

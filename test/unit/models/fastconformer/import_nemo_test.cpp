@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -470,6 +471,40 @@ TEST_F(NemoExportTest, CharactersAreTheLabelsAndComeBack) {
   EXPECT_TRUE(report.tokenizer.empty());
   const TrainMeta meta = TrainMeta::parse(open_checkpoint(run(), *alone).json, run());
   EXPECT_EQ(Vocabulary::from_json(meta.vocabulary, "it").hash(), characters.hash());
+}
+
+// NeMo's own models of characters have the order " a...z'": the rows of the head follow the
+// symbols, and the blank stays last.
+TEST_F(NemoExportTest, CharactersInAnotherOrderTakeTheirRowsWithThem) {
+  const std::string own = "  vocabulary:\n  - <unk>\n  - \"\\u2581a\"\n  - b\n  - '''c'\n  - d\n";
+  const std::string list = "- ' '\n  - a\n  - b\n  - c\n  - ''''\n";
+  for (const std::string& labels : {"  vocabulary:\n  " + list, "labels:\n  " + list}) {
+    std::filesystem::remove_all(run());
+    std::filesystem::remove(out());
+    EXPECT_TRUE(imported(with(own, labels)).tokenizer.empty());
+    const auto alone = make_null_communicator("alone", 0, 1);
+    const std::string vocabulary =
+        TrainMeta::parse(open_checkpoint(run(), *alone).json, run()).vocabulary;
+    EXPECT_EQ(Vocabulary::from_json(vocabulary, "it").hash(),
+              Vocabulary::characters({U' ', U'\'', U'a', U'b', U'c'}).hash());
+    exported(vocabulary);
+    const auto there = contents(place_.path() + "/tiny.nemo"), back = contents(out());
+    for (const auto& [tensor, columns] : {std::pair{"weight", 16}, {"bias", 1}}) {
+      const std::string name = std::string("decoder.decoder_layers.0.") + tensor;
+      const std::size_t row = 4 * static_cast<std::size_t>(columns);
+      const auto rows_of = [&](const std::string& all) { return all.substr(all.size() - 6 * row); };
+      const std::string nemo = rows_of(there.at(name)), ours = rows_of(back.at(name));
+      constexpr std::array<std::size_t, 6> kRows{0, 4, 1, 2, 3, 5};
+      for (std::size_t i = 0; i < kRows.size(); ++i)
+        EXPECT_TRUE(ours.substr(i * row, row) == nemo.substr(kRows[i] * row, row)) << name << i;
+    }
+  }
+}
+
+TEST_F(NemoExportTest, LabelsThatAreNoSingleCharactersWriteNoText) {
+  const ImportReport report = imported({});
+  ASSERT_EQ(report.tokenizer.size(), 1);
+  EXPECT_SAYS(report.tokenizer.front(), "its labels are not one character each");
 }
 
 TEST_F(NemoExportTest, WhatNemoLacksIsRefusedByItsKey) {
