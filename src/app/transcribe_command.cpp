@@ -49,6 +49,8 @@ struct TranscribeRequest {
   bool only_json() const { return json || prints_lines(); }
 };
 
+constexpr const char* kSkipAdvice = "use --on-bad skip to continue with the others";
+
 /// The layout of the training does not apply to inference.
 Arguments overrides_of(const SpeechModelRequest& request) {
   return with_ema({"device=" + request.device, fmt::format("parallel.tensor={}", request.tensor),
@@ -206,6 +208,21 @@ void print_summary(const TranscribeRequest& request, const LoadedSpeechModel& mo
   print_safely(to, "{}", speed_of(transcripts, seconds));
 }
 
+/// Runs the transcription of some recordings. An error by damage that a survey of the headers does
+/// not see gets a hint that says how to continue with the other recordings.
+void run_with_advice(const TranscribeRequest& request, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const DataError& error) {
+    const bool others = !request.manifest.empty() || request.files.size() > 1;
+    if (!others || request.skips()) throw;
+    DataError advised(error.what(),
+                      (error.hint().empty() ? "" : error.hint() + "; ") + kSkipAdvice);
+    advised.set_agreed_ranks(error.agreed_ranks());
+    throw advised;
+  }
+}
+
 std::vector<Transcript> run_transcriber(const TranscribeRequest& request, LoadedSpeechModel& model,
                                         Mesh& mesh, Logger& log,
                                         const std::vector<RecordingSource>& sources, double all) {
@@ -216,9 +233,11 @@ std::vector<Transcript> run_transcriber(const TranscribeRequest& request, Loaded
   const auto on_bad = on_bad_of(request.on_bad, "--on-bad");
   std::vector<Transcript> made;
   const auto work = [&] {
-    made = transcriber.transcribe(sources, on_bad, [&](double seconds) {
-      done += seconds;
-      line.at(static_cast<std::int64_t>(std::min(done, all)), static_cast<std::int64_t>(all));
+    run_with_advice(request, [&] {
+      made = transcriber.transcribe(sources, on_bad, [&](double seconds) {
+        done += seconds;
+        line.at(static_cast<std::int64_t>(std::min(done, all)), static_cast<std::int64_t>(all));
+      });
     });
   };
   if (model.instance->storage().sharding().values_sharded())
@@ -236,7 +255,10 @@ std::vector<Transcript> run_stream(const TranscribeRequest& request, LoadedSpeec
   PartialText partial(std::move(names), mesh.rank() == 0 && !request.only_json(), request.partial);
   const auto on_bad = on_bad_of(request.on_bad, "--on-bad");
   std::vector<Transcript> made;
-  const auto work = [&] { made = transcriber.transcribe(sources, on_bad, partial.heard()); };
+  const auto work = [&] {
+    run_with_advice(request,
+                    [&] { made = transcriber.transcribe(sources, on_bad, partial.heard()); });
+  };
   if (model.instance->storage().sharding().values_sharded())
     work();
   else
@@ -276,7 +298,7 @@ int transcribe(MpiSession& session, const TranscribeRequest& request) {
              ? bad->hint
              : bad->hint + "; ") +
             (all ? requests.size() > 1 || request.skips() ? "nothing remains to transcribe" : ""
-                 : "use --on-bad skip to continue with the others"));
+                 : kSkipAdvice));
   });
   const auto mine =
       share_of(surveys, mesh.coordinates()[Axis::data], mesh.layout().size(Axis::data));

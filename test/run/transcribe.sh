@@ -239,6 +239,25 @@ run 0 transcribe run nan.wav a.wav
 expect "a file with NaN" 3 "nan.wav" "sample " "nan"
 run 0 transcribe run nan.wav a.wav --on-bad skip
 expect "... may be left out" 0 "nan.wav: left out" "a.wav: " "transcribed 1 recording," "1 skipped"
+# Damage behind the header of a FLAC: the survey of the headers does not see it.
+check "a cut FLAC is made" eval './convert a.wav whole.flac flac 22050 1 1 && head -c $(($(stat -c %s whole.flac) / 2)) whole.flac >cut.flac'
+run 0 transcribe run cut.flac
+expect "a cut FLAC" 3 "cut.flac' ends after" "-> the file is damaged or was cut off: copy or encode it again from its source"
+check "... has no others beside it" lacks out "--on-bad"
+printf '{"audio_filepath":"%s"}\n' a.wav cut.flac >cut.json
+for arguments in "a.wav cut.flac" "--manifest cut.json --out never.json"; do
+  # shellcheck disable=SC2086
+  run 2 transcribe run $arguments
+  expect "... beside others: $arguments" 3 "encode it again from its source; use --on-bad skip to continue with the others"
+done
+run 0 transcribe run a.wav cut.flac --on-bad skip
+expect "... may be left out" 0 "cut.flac: left out" "1 skipped"
+# The command that `prepare manifest --no-text` prints works.
+run 0 prepare manifest digits --out silent.json --no-text
+expect "a manifest without texts" 0 "transcribe RUN --manifest silent.json"
+# shellcheck disable=SC2046
+run 0 $(sed -n 's/.*choir \(transcribe RUN [^`]*\).*/\1/p' out | sed 's/RUN/run/')
+expect "... is transcribed" 0 "written     silent.texts.json"
 run 0 transcribe run digits
 expect "a folder" 3 "'digits' is a folder" "name its sound files: digits/*.wav"
 run 0 transcribe run missing.wav

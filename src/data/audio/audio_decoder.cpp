@@ -95,17 +95,18 @@ struct AudioDecoder::State {
     if (at == first) return;
     if (!sound->seek(first))
       throw AudioError(AudioFault::unreadable,
-                       fmt::format("'{}' is damaged: cannot seek to sample {}", name, first));
+                       fmt::format("'{}' is damaged: cannot seek to sample {}", name, first),
+                       kDamageRemedy);
     at = first;
   }
   void require(std::int64_t got, std::int64_t first, std::int64_t count) {
     at = first + got;
     if (got == count) return;
     const std::string fault = sound->fault();
-    throw AudioError(
-        !fault.empty() ? AudioFault::unreadable : AudioFault::too_short,
-        fmt::format("'{}' ends after {} of the {} samples that its header promises{}", name,
-                    first + got, form.frames, fault.empty() ? "" : ": " + fault));
+    throw AudioError(!fault.empty() ? AudioFault::unreadable : AudioFault::too_short,
+                     fmt::format("'{}' ends after {} of the {} samples that its header promises{}",
+                                 name, first + got, form.frames, fault.empty() ? "" : ": " + fault),
+                     kDamageRemedy);
   }
 
   // Reads in chunks, so that the length in a header is not allocated before the samples exist.
@@ -153,8 +154,10 @@ struct AudioDecoder::State {
     const auto bad =
         std::find_if(one.begin(), one.end(), [](float x) { return !std::isfinite(x); });
     if (bad != one.end())
-      throw AudioError(AudioFault::not_finite, fmt::format("'{}': sample {} is {}", name,
-                                                           first + (bad - one.begin()), *bad));
+      throw AudioError(
+          AudioFault::not_finite,
+          fmt::format("'{}': sample {} is {}", name, first + (bad - one.begin()), *bad),
+          "write the recording again from its source; samples are numbers from -1 to 1");
     return one;
   }
 
@@ -208,12 +211,14 @@ AudioDecoder AudioDecoder::from_file(const std::string& path) {
   if (!S_ISREG(status.st_mode))
     throw AudioError(AudioFault::unreadable, fmt::format("'{}' is not a file", path),
                      "pipes and devices are not read: write the sound to a file first");
-  if (status.st_size == 0) throw AudioError(AudioFault::empty, fmt::format("'{}' is empty", path));
+  if (status.st_size == 0)
+    throw AudioError(AudioFault::empty, fmt::format("'{}' is empty", path), kDamageRemedy);
   return AudioDecoder(std::make_unique<State>(bytes_of_file(path), path));
 }
 
 AudioDecoder AudioDecoder::from_memory(std::vector<char> bytes, const std::string& name) {
-  if (bytes.empty()) throw AudioError(AudioFault::empty, fmt::format("'{}' is empty", name));
+  if (bytes.empty())
+    throw AudioError(AudioFault::empty, fmt::format("'{}' is empty", name), kDamageRemedy);
   return AudioDecoder(std::make_unique<State>(bytes_in_memory(std::move(bytes)), name));
 }
 

@@ -27,6 +27,10 @@ enum class AudioFault {
 /// The name in reports, for example "missing file".
 std::string_view name_of(AudioFault fault);
 
+/// The hint to a recording whose file is damaged or was cut off.
+inline constexpr const char* kDamageRemedy =
+    "the file is damaged or was cut off: copy or encode it again from its source";
+
 class AudioError : public DataError {
  public:
   AudioError(AudioFault fault, const std::string& what, const std::string& hint = {})

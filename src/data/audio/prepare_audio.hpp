@@ -25,7 +25,7 @@ struct PrepareAudioOptions {
   std::string cap_name = "--bad-cap";  ///< the option of bad_cap, for messages
   bool keeps_shards = true;  ///< the caller keeps the finished shards of a run that is refused
   /// The end of the hint to a bad utterance: how to continue without it.
-  std::string skip_hint = "--on-bad skip (in a deck: data.on_bad=skip) leaves such utterances out";
+  std::string skip_hint = "--on-bad skip leaves such utterances out, up to --bad-cap of them";
   /// The hint to a recording with several channels of which none was chosen; "": --channel.
   std::string channel_hint{};
 };

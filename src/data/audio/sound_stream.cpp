@@ -67,7 +67,9 @@ class SndfileStream final : public SoundStream {
     open();
     if (file_ == nullptr)
       throw AudioError(AudioFault::unreadable,
-                       fmt::format("'{}' cannot be read as audio: {}", name, sf_strerror(nullptr)));
+                       fmt::format("'{}' cannot be read as audio: {}", name, sf_strerror(nullptr)),
+                       "if a player plays it, convert it: ffmpeg -i FILE FILE.flac; else copy it "
+                       "again from its source");
     mpeg_ = (info_.format & SF_FORMAT_TYPEMASK) == kMpeg;
     if (mpeg_) return;
     const int kind = info_.format & SF_FORMAT_TYPEMASK;
@@ -75,20 +77,23 @@ class SndfileStream final : public SoundStream {
     // Seeking in Vorbis and Opus by libsndfile 1.2.0 ends up to thousands of samples away.
     seeks_ = kind != SF_FORMAT_OGG;
     if (info_.frames == 0)
-      throw AudioError(AudioFault::zero_length, fmt::format("'{}' holds no samples", name));
+      throw AudioError(AudioFault::zero_length, fmt::format("'{}' holds no samples", name),
+                       kDamageRemedy);
     if (info_.frames < 0 || info_.channels < 1)
       throw AudioError(AudioFault::unreadable,
-                       fmt::format("'{}' is damaged: its length is unknown", name));
+                       fmt::format("'{}' is damaged: its length is unknown", name), kDamageRemedy);
     if (info_.samplerate < kLowestRate || info_.samplerate > kHighestRate)
       throw AudioError(
           AudioFault::unreadable,
-          fmt::format("'{}' is damaged: a sample rate of {} hertz", name, info_.samplerate));
+          fmt::format("'{}' is damaged: a sample rate of {} hertz", name, info_.samplerate),
+          kDamageRemedy);
     if (info_.frames > kMostFrames) {  // unknown
       info_.frames = count();
       if (info_.frames == 0)
         throw AudioError(AudioFault::zero_length,
                          fmt::format("'{}' holds no samples that can be decoded{}", name,
-                                     fault().empty() ? "" : ": " + fault()));
+                                     fault().empty() ? "" : ": " + fault()),
+                         kDamageRemedy);
       reopen();
     }
     form_ = {.rate = info_.samplerate,

@@ -299,6 +299,7 @@ PrepareChatSummary prepare_chat(Communicator& world, Logger& log,
     audio.sample_rate = options.sample_rate;
     audio.manifest.tars = clips.tars;
     audio.skip_hint = "repair the recording, or leave its conversation out of the file";
+    audio.channel_hint = "mix the channels into one: ffmpeg -i FILE.wav -ac 1 MONO.wav";
     prepare_audio(world, log, clips.files, folder + "/audio", audio);
   }
   together(world, [&] {

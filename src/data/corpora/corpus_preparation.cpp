@@ -150,38 +150,45 @@ std::string command_for(const UnwritableTexts& unwritable, const std::string& fo
   return unwritable.command(manifests.size() == 1 ? manifests.front() : "MANIFEST");
 }
 
-/// `trained`: the units are those of a trained model, which cannot learn others.
+constexpr const char* kSkipInDeck = "data.on_bad=skip";
+
+struct BadTextRule {
+  OnBad on_bad;
+  double cap;
+  const char* skip;  ///< the setting by which the user skips bad texts
+  bool trained;      ///< the units are those of a trained model, which cannot learn others
+};
+
 void judge(const LabelSummary& summary, const UnwritableTexts& unwritable,
-           const std::string& folder, OnBad on_bad, double cap, bool trained) {
+           const std::string& folder, const BadTextRule& rule) {
   if (summary.bad == 0) return;
   const bool few =
-      static_cast<double>(summary.bad) <= cap * static_cast<double>(summary.utterances);
-  if (on_bad == OnBad::skip && few) return;
+      static_cast<double>(summary.bad) <= rule.cap * static_cast<double>(summary.utterances);
+  if (rule.on_bad == OnBad::skip && few) return;
   const std::string command = command_for(unwritable, folder);
   throw DataError(
       fmt::format(
           "{} of {} utterances of '{}' have characters outside the vocabulary{}: {}\n  {}",
           summary.bad, summary.utterances, source_of(folder),
-          on_bad == OnBad::skip
-              ? fmt::format(", more than the {:g} % that may be skipped (data.bad_cap)", 100 * cap)
+          rule.on_bad == OnBad::skip
+              ? fmt::format(", more than the {:g} % that {} leaves out", 100 * rule.cap, rule.skip)
               : "",
           unwritable.characters(), join(summary.first_bad, "\n  ")),
-      fmt::format(
-          "{}{}{}",
-          command.empty()
-              ? "write the texts in the characters of the vocabulary"
-              : fmt::format("`{}` writes a manifest with texts that it can write; use that",
-                            command),
-          command.empty() || unwritable.remaining() == 0
-              ? ""
-              : fmt::format(", and correct the {} that remain", unwritable.remaining()),
-          !command.empty() && unwritable.remaining() == 0 ? ""
-          : on_bad == OnBad::stop && few
-              ? fmt::format("; --on-bad skip (in a deck: data.on_bad=skip) leaves out up to {:g} %",
-                            100 * cap)
-          : trained ? "; `choir transcribe RUN --manifest FILE` scores such texts as they "
-                      "are, and their words count as errors"
-                    : "; or train the tokenizer on these texts too"));
+      fmt::format("{}{}{}",
+                  command.empty()
+                      ? "write the texts in the characters of the vocabulary"
+                      : fmt::format("`{}` writes a manifest with texts that it can write; use that",
+                                    command),
+                  command.empty() || unwritable.remaining() == 0
+                      ? ""
+                      : fmt::format(", and correct the {} that remain", unwritable.remaining()),
+                  !command.empty() && unwritable.remaining() == 0 ? ""
+                  : rule.on_bad == OnBad::stop && few
+                      ? fmt::format("; {} leaves out up to {:g} %", rule.skip, 100 * rule.cap)
+                  : rule.trained
+                      ? "; `choir transcribe RUN --manifest FILE` scores such texts as they "
+                        "are, and their words count as errors"
+                      : "; or train the tokenizer on these texts too"));
 }
 
 /// The ids of all texts of a folder.
@@ -190,8 +197,8 @@ struct Encoded {
   std::vector<bool> bad;
 };
 
-Encoded encode(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad, double cap,
-               LabelSummary& summary, bool trained) {
+Encoded encode(const AudioCatalog& catalog, const Vocabulary& vocabulary, const BadTextRule& rule,
+               LabelSummary& summary) {
   const std::vector<std::string> texts = texts_of(catalog);
   std::vector<Vocabulary::Encoded> encoded(texts.size());
 #pragma omp parallel for schedule(static)
@@ -215,7 +222,7 @@ Encoded encode(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad 
     summary.ids += std::ssize(made.ids[i]);
     summary.letters += catalog[static_cast<std::int64_t>(i)].text_letters;
   }
-  judge(summary, unwritable, catalog.folder(), on_bad, cap, trained);
+  judge(summary, unwritable, catalog.folder(), rule);
   return made;
 }
 
@@ -226,12 +233,14 @@ std::string units_path(const std::string& folder, const std::string& name) {
 }
 
 LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabulary,
-                          const std::string& name, OnBad on_bad, double bad_cap) {
+                          const std::string& name, OnBad on_bad, double bad_cap, const char* skip) {
   LabelSummary summary;
   summary.labels_path = LabelFile::path(folder, name);
   summary.units_path = units_path(folder, name);
   const AudioCatalog catalog = AudioCatalog::open(folder);
-  const Encoded made = encode(catalog, vocabulary, on_bad, bad_cap, summary, false);
+  const Encoded made =
+      encode(catalog, vocabulary,
+             {.on_bad = on_bad, .cap = bad_cap, .skip = skip, .trained = false}, summary);
   vocabulary.save(summary.units_path);
   LabelFile::write(folder, name, catalog.hash(), vocabulary.hash(), vocabulary.size(), made.ids,
                    made.bad);
@@ -241,7 +250,9 @@ LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabular
 LabelFile labels_in_memory(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad,
                            double bad_cap) {
   LabelSummary summary;
-  const Encoded made = encode(catalog, vocabulary, on_bad, bad_cap, summary, true);
+  const Encoded made =
+      encode(catalog, vocabulary,
+             {.on_bad = on_bad, .cap = bad_cap, .skip = kSkipInDeck, .trained = true}, summary);
   return LabelFile::made(vocabulary.hash(), vocabulary.size(), made.ids, made.bad);
 }
 
@@ -383,6 +394,7 @@ void pack(Communicator& world, Logger& log, const std::string& manifest, const s
          .bad_cap = options.bad_cap,
          .cap_name = "data.bad_cap",
          .keeps_shards = false,
+         .skip_hint = "data.on_bad=skip leaves such utterances out, up to data.bad_cap of them",
          .channel_hint = "choose one for the whole manifest: data.channel=average (or 0, 1 ...)"});
     log.info("data: {}", summary.to_string());
   } catch (const DataError&) {
@@ -405,7 +417,7 @@ std::string write_missing_labels(const FirstUsePaths& paths, const FirstUse& opt
     const bool training = i < paths.training;
     const OnBad on_bad = training ? options.on_bad : OnBad::skip;
     const double cap = training ? options.bad_cap : 1;
-    log.info("data: {}", write_labels(folder, units, name, on_bad, cap).to_string());
+    log.info("data: {}", write_labels(folder, units, name, on_bad, cap, kSkipInDeck).to_string());
   }
   return units.to_json();
 }

@@ -32,12 +32,14 @@ struct LabelSummary {
 
 /// Local; uses the threads of OpenMP. Throws DataError if `folder` has no packed audio, if the
 /// manifest does not match it, or for bad texts (they are counted, the first five are named, and
-/// nothing is written), and DeckError for an invalid name of labels.
+/// nothing is written), and DeckError for an invalid name of labels. `skip` is the setting of the
+/// command that runs by which bad texts are skipped, for hints.
 LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabulary,
-                          const std::string& name, OnBad on_bad, double bad_cap = kBadCap);
+                          const std::string& name, OnBad on_bad, double bad_cap = kBadCap,
+                          const char* skip = "--on-bad skip");
 
-/// The labels of the texts of a folder, in memory. Local; throws like write_labels(), and writes
-/// nothing.
+/// The labels of the texts of a folder, in memory, for a run with a deck. Local; throws like
+/// write_labels(), and writes nothing.
 LabelFile labels_in_memory(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad,
                            double bad_cap = kBadCap);
 

@@ -105,7 +105,7 @@ TEST(CorpusLabels, AHundredthOfBadTextsMayBeSkipped) {
   EXPECT_FALSE(labels.bad(98));
   pack(folder, many(99, "axb"));  // 1 of 99 is more than 1 %
   EXPECT_DATA_ERROR(write_labels(folder.path(), letters(), "char", OnBad::skip),
-                    "more than the 1 % that may be skipped");
+                    "more than the 1 % that --on-bad skip leaves out");
 }
 
 TEST(CorpusLabels, FiveBadTextsAreNamed) {
