@@ -151,6 +151,42 @@ std::string advice_on_checkpoint(const fs::path& path) {
                      path.parent_path().string(), skipped > 0 ? "... " : "", join(there, ", "));
 }
 
+/// A run or a folder of data that a target of the Makefile makes.
+struct MadeByTarget {
+  std::string_view folder, name, target;
+};
+constexpr std::array kMadeByTargets = std::to_array<MadeByTarget>({
+    {"runs", "quickstart", "quickstart"},
+    {"runs", "asr_digits", "quickstart-speech"},
+    {"runs", "asr_tutorial", "quickstart-speech"},
+    {"runs", "asr_asterisk", "quickstart-speech"},
+    {"runs", "asr_asterisk_scratch", "quickstart-speech"},
+    {"data", "spoken_digits", "quickstart-speech"},
+    {"data", "spoken_book", "quickstart-speech"},
+    {"runs", "salm_encoder", "quickstart-salm"},
+    {"runs", "salm_tutorial", "quickstart-salm"},
+    {"data", "spoken_tasks", "quickstart-salm"},
+    {"runs", "codec_tutorial", "quickstart-duplex"},
+    {"runs", "duplex_encoder", "quickstart-duplex"},
+    {"runs", "duplex_tutorial", "quickstart-duplex"},
+    {"runs", "duplex_ear", "quickstart-duplex"},
+    {"data", "spoken_dialogues", "quickstart-duplex"},
+    {"runs", "smollm2", "quickstart-smollm2 MODEL=SmolLM2-135M-Instruct.gguf"},
+    {"runs", "salm_smollm2", "quickstart-smollm2 MODEL=SmolLM2-135M-Instruct.gguf"},
+});
+
+/// Advice on a run or data of a tutorial that nobody has made yet, as "runs/NAME" or as a path
+/// inside of it; "" for other paths, and where there is no Makefile with the targets.
+std::string advice_on_tutorial(const fs::path& path) {
+  auto part = path.begin();
+  if (std::distance(path.begin(), path.end()) < 2 || !is_there(".make/quickstart.sh")) return {};
+  const std::string folder = part->string(), name = (++part)->string();
+  for (const MadeByTarget& made : kMadeByTargets)
+    if (folder == made.folder && name == made.name && !is_there(fs::path(folder) / name))
+      return fmt::format("`make {}` makes {}/{}", made.target, folder, name);
+  return {};
+}
+
 }  // namespace
 
 std::string advice_on_missing(const std::string& path) {
@@ -158,6 +194,7 @@ std::string advice_on_missing(const std::string& path) {
   if (!given.has_filename()) given = given.parent_path();
   if (path.empty() || is_there(given)) return {};
   if (const std::string saved = advice_on_checkpoint(given); !saved.empty()) return saved;
+  if (const std::string target = advice_on_tutorial(given); !target.empty()) return target;
   if (const fs::path exact = in_usual_folder(given, true); !exact.empty())
     return fmt::format("did you mean '{}'?", exact.string());
   if (const fs::path near = corrected(given); !near.empty())

@@ -125,6 +125,14 @@ missing "a run in runs/" 6 "did you mean 'runs/quickstart'?" generate quickstart
 missing "the beginning of a run's name" 6 "did you mean 'runs/quickstart'?" generate runs/quick
 missing "a folder of runs" 6 "name one of its runs: runs/quickstart" generate runs
 missing "... for inspect" 6 "name one of its runs: runs/quickstart" inspect runs
+mkdir .make && touch .make/quickstart.sh
+missing "a run of a tutorial that nobody made" 6 "\`make quickstart-speech\` makes runs/asr_tutorial" transcribe runs/asr_tutorial sound.wav
+missing "... its checkpoints" 6 "\`make quickstart-duplex\` makes runs/duplex_tutorial" eval runs/duplex_tutorial/checkpoints
+missing "... its data" 3 "\`make quickstart-speech\` makes data/spoken_book" train inputs/asr_tutorial.json
+mv runs/quickstart kept
+missing "... the run of the quickstart" 6 "\`make quickstart\` makes runs/quickstart" generate runs/quickstart
+mv kept runs/quickstart
+rm -r .make
 missing "a preset of plan" 2 "did you mean 'llama3-8b'?" plan llama-3-8b
 missing "a configuration of nanoGPT" 2 "the deck of that name is " train config/train_shakespeare_char.py
 mkdir hf_model && echo '{}' >hf_model/config.json
@@ -156,6 +164,37 @@ if "$choir" --help | grep -q transcribe; then
   sed '3s/clips.2/clips\/22/' clips.json >gone.json
   run 1 train "${asr[@]}" 'data.train=["gone.json"]' data.labels=char
   expect "a sound file that is not there" 3 "cannot open 'clips/22.wav'" "did you mean 'clips/" "data.on_bad=skip"
+  # Options outside of quoted commands are those of the command that runs, whichever command finds the fault; and only a command
+  # with a deck names keys of one.
+  sed -i 's/ ba [0-9]*//' clips.json
+  run 1 train "${asr[@]}" 'data.train=["clips.json"]' data.labels=char
+  expect "a recogniser" 0 "summary:"
+  echo nothing >clips/bad.wav
+  perl -e 'print "RIFF" . pack("V", 32036) . "WAVEfmt " . pack("VvvVVvv", 16, 1, 2, 16000, 64000, 4, 16) . "data" . pack("V", 32000) . "\0" x 32000' >clips/two.wav
+  own_words() {  # own_words COMMAND...: of its last refusal
+    sed -n 's/^ *-> //p' out | sed 's/`[^`]*`//g' >hint
+    for word in $(grep -oE -- '--[a-z][a-z-]*' hint); do "$choir" "$@" --help | grep -qe "$word" || return 1; done
+    case $1 in train | eval) ;; *) lacks hint data. ;; esac
+  }
+  for fault in bad two; do
+    { head -n 1 clips.json; echo "{\"audio_filepath\": \"clips/$fault.wav\", \"duration\": 0.5, \"text\": \"ab\"}"; } >fault.json
+    echo "{\"conversations\": [{\"from\": \"User\", \"value\": \"clips/$fault.wav\", \"type\": \"audio\", \"duration\": 0.5}, {\"from\": \"Assistant\", \"value\": \"ab\", \"type\": \"text\"}]}" >fault.jsonl
+    while read -r arguments; do
+      # shellcheck disable=SC2086
+      run 0 $arguments
+      read -r first second _ <<<"$arguments"
+      [ "$first" = prepare ] || second=
+      # shellcheck disable=SC2086
+      check "clips/$fault.wav is refused by \`choir $arguments\` with its own words (exit code $code)" eval '[ $code = 3 ] && grep -q "^ *-> ." out && own_words $first $second'
+    done <<END
+transcribe asr clips/1.wav clips/$fault.wav
+transcribe asr --manifest fault.json --out no.json
+prepare audio fault.json --out no
+prepare chat fault.jsonl --tokenizer byte --out no
+eval asr data.val=fault.json
+train ${asr[0]} data.train=fault.json data.val=clips.json data.validation={} run.dir=no data.labels=char
+END
+  done
 fi
 
 # Examples. A command that README.md names is right if it is not refused as misused (exit code 2): what it names may be missing
