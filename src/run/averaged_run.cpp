@@ -16,6 +16,7 @@
 #include "src/comm/mpi/mpi_session.hpp"
 #include "src/core/build_info.hpp"
 #include "src/core/json_value.hpp"
+#include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
 #include "src/run/imported_run.hpp"
@@ -103,10 +104,11 @@ std::vector<Checkpoint> chosen(Communicator& world, const AverageRequest& reques
     for (const Checkpoint& one : found) usable.push_back(one.manifest.step);
     together(world, [&] {
       if (std::ssize(found) < request.last)
-        throw DeckError(fmt::format("{} has {} checkpoints that can be averaged, not {}: steps {}",
-                                    folder, found.size(), request.last, listed(usable)),
-                        "average fewer with --last, or let the run keep more (checkpoint.keep, "
-                        "checkpoint.keep_every)");
+        throw DeckError(
+            fmt::format("{} has {} that can be averaged, not {}: steps {}", folder,
+                        counted(found.size(), "checkpoint"), request.last, listed(usable)),
+            "average fewer with --last, or let the run keep more (checkpoint.keep, "
+            "checkpoint.keep_every)");
     });
   }
   std::sort(found.begin(), found.end(), [](const Checkpoint& a, const Checkpoint& b) {

@@ -25,11 +25,22 @@ std::vector<std::pair<std::string, double>> values_of(const std::vector<Validati
   return values;
 }
 
+namespace {
+
+/// Six digits behind the point; a negative number that is rounded to zero has no sign.
+std::string six_digits(double value) {
+  std::string text = fmt::format("{:.6f}", value);
+  if (text == "-0.000000") text.erase(0, 1);
+  return text;
+}
+
+}  // namespace
+
 std::string metrics_text(const std::vector<Validation>& validations) {
   const Validation& all = validations.front();
   std::string text;
   for (const auto& [name, value] : values_of(validations, "val_")) {
-    text += fmt::format("{}{}={:.6f}", text.empty() ? "" : " ", name, value);
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, six_digits(value));
     if (all.perplexity && name == "val_loss")
       text += fmt::format(" perplexity={:.4f}", *all.perplexity);
   }
@@ -69,13 +80,15 @@ std::vector<EvaluationRecord> records_of(const std::vector<Validation>& validati
 std::string text_of(const EvaluationRecord& record) {
   std::string text = fmt::format("task={} kind={}", record.set, record.kind);
   for (const auto& [name, value] : record.conditions) text += fmt::format(" {}={}", name, value);
-  for (const auto& [name, value] : record.metrics) text += fmt::format(" {}={:.6f}", name, value);
+  for (const auto& [name, value] : record.metrics)
+    text += fmt::format(" {}={}", name, six_digits(value));
   return text;
 }
 
 namespace {
 
-/// `time` may be empty.
+/// With a `time` it is a line of evaluations.jsonl, else one of the standard output. The former has
+/// "task" also for a validation set: all data and their only set may have the same name in "set".
 std::string json_line(const EvaluationRecord& record, const std::string& time) {
   nlohmann::ordered_json json;
   json["event"] = "evaluation";
@@ -85,7 +98,8 @@ std::string json_line(const EvaluationRecord& record, const std::string& time) {
   json["precision"] = record.precision;
   const std::string& set = record.name.empty() ? record.set : record.name;
   if (record.kind == "validation") json["set"] = set.empty() ? "all" : set;
-  if (!record.set.empty()) json["task"] = record.set;
+  if (!record.set.empty() && (record.kind != "validation" || !time.empty()))
+    json["task"] = record.set;
   json["kind"] = record.kind;
   if (!record.source.empty()) json["source"] = record.source;
   for (const auto& [name, value] : record.conditions) json[name] = value;

@@ -59,6 +59,9 @@ expect "... and evaluated" 0 "val_loss="
 
 run 2 average run --last 6 --out six
 expect "more than there are" 2 "has 5 checkpoints that can be averaged, not 6: steps 4, 8, 12, 16, 20"
+mkdir alone && cp -r run/checkpoints/step_00000004 alone/
+run 0 average alone --last 2 --out two
+expect "... of one" 2 "has 1 checkpoint that can be averaged, not 2: steps 4"
 run 2 average run --last 2 --out mean
 expect "a run that exists" 2 "'mean' is not empty"
 run 1 average run --steps 4,5 --out missing

@@ -69,7 +69,7 @@ check "... as if it had not stopped" same_numbers "$(losses one)" "$(losses cut)
 run 2 eval one
 expect "eval, set by set" 0 "val_loss/held=" "val_loss/seen="
 run 2 eval one --json
-expect "... as lines of JSON" 0 '"task":"held","kind":"validation","targets":' '"metrics":{"loss":'
+expect "... as lines of JSON" 0 '"set":"held","kind":"validation","targets":' '"metrics":{"loss":'
 check "... all are kept in the run" test "$(grep -c '"kind":"validation"' one/evaluations.jsonl)" = 6
 run 1 report one --out one.html
 check "... and shown in its report" grep -q "all validation data" one.html

@@ -286,7 +286,9 @@ const TarMember& member_of(const TarDirectory& tar, const std::string& name,
                            const FileWindow& archive) {
   const TarMember* member = tar.find(name);
   if (member == nullptr)
-    throw StorageError(fmt::format("the archive '{}' has no '{}'", archive.name(), name));
+    throw StorageError(fmt::format("the archive '{}' has no '{}'", archive.name(), name),
+                       "a .nemo file has model_config.yaml and model_weights.ckpt: save it again "
+                       "with NeMo's save_to(), or copy it again from its source");
   return *member;
 }
 
