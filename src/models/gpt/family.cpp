@@ -324,10 +324,12 @@ void add_run_keys(KeyTable<GptSettings>& table) {
       .at_least(0)
       .below(1);
   auto eval = table.section<GptSettings>("eval", itself);
-  eval.add("batches", &GptSettings::eval_batches, "global batches",
-           "Number of validation batches per evaluation, from the first on, of each set; `choir "
-           "eval` uses the same. all, or 0: the whole validation data. Random tokens have 8 "
-           "micro-batches unless this key is given.")
+  eval.add(
+          "batches", &GptSettings::eval_batches, "global batches",
+          "Number of validation batches per evaluation, from the first on, of each set; `choir "
+          "eval` uses the same. The default keeps an evaluation short, and its loss is that of the "
+          "beginning of a longer set. all, or 0: the whole validation data. Random tokens have 8 "
+          "micro-batches unless this key is given.")
       .or_word("all", 0)
       .at_least(0);
   eval.add("sample_tokens", &GptSettings::sample_tokens, "tokens",
