@@ -124,6 +124,11 @@ expect "the recording before the run" 2 "the run or checkpoint comes first"
 echo x >model.nemo
 run 0 transcribe model.nemo c.wav
 expect "a model of NeMo in place of a run" 6 "choir import model.nemo --out runs/model"
+run 0 import model.nemo --out never
+expect "... which is no archive" 6 "a .nemo file is a tar archive of model_config.yaml and model_weights.ckpt"
+tar xf digits.nemo ./model_config.yaml && tar cf bare.nemo ./model_config.yaml
+run 0 import bare.nemo --out never
+expect "an archive without weights" 6 "the archive 'bare.nemo' has no 'model_weights.ckpt'" "save it again with NeMo's save_to()"
 mkdir hub && mv model.nemo hub/
 run 0 transcribe hub c.wav
 expect "... in its folder" 6 "choir import hub/model.nemo --out runs/model"
