@@ -161,7 +161,14 @@ cp out of_eval
 head -n 1 digits/brief.json >digits/whole.json
 run 1 eval manifests 'data.val=["digits/whole.json"]'
 targets_of() { grep -aoE " targets=[0-9]+" "$1"; }
+cp out of_whole
 check "... has no part in the loss" same "targets_of out" "targets_of of_eval"
+sed '2s/"duration":0.005/"duration":0.1/' digits/brief.json >digits/crowded.json
+run 1 eval manifests 'data.val=["digits/crowded.json"]'
+expect "a recording with too few frames" 0 "CTC is impossible: fewer frames than the labels need"
+loss_of() { sed -nE 's/.* val_loss=([^ ]+).*/\1/p' "$1"; }
+check "... has no part in the loss either" eval 'same "targets_of out" "targets_of of_whole" &&
+  awk -v a="$(loss_of out)" -v b="$(loss_of of_whole)" "BEGIN { d = a - b; exit !(b > 0 && d * d < 1e-8) }"'
 cp of_eval out
 check "... counts in the error rate" eval '[ -s of_transcribe ] && [ "$(words_of)" = "$(cat of_transcribe)" ]'
 sed 's/"text":"[^"]*"/"text":""/' digits/brief.json >digits/silent.json

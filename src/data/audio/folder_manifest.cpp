@@ -344,8 +344,9 @@ class ManifestLines {
       summary_.crowded[static_cast<std::size_t>(halvings)] +=
           count.frames > kUsualFrames.after(halvings, milliseconds);
     if (summary_.first_crowded.empty() && summary_.crowded.back() == 1)
-      summary_.first_crowded = fmt::format("{}: {} characters, {} frames", sound.string(),
-                                           count.characters, kUsualFrames.frames(milliseconds));
+      summary_.first_crowded =
+          fmt::format("{}: {}, {}", sound.string(), counted(count.characters, "character"),
+                      counted(kUsualFrames.frames(milliseconds), "frame"));
   }
 
   /// The name of the lines that are held out together. That of a recording is without the folders

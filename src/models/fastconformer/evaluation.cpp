@@ -144,10 +144,16 @@ void SpeechScorer::score(int set, std::int64_t call, SetSums& sums) {
   sums.add(kSamples, batch.samples);
   const std::int64_t blank = instance_.options().model.vocab_size();
   const auto* lengths = batch.audio_lengths.as<std::int32_t>();
+  const std::span labels(batch.labels.as<std::int32_t>(),
+                         static_cast<std::size_t>(batch.labels.count()));
   for (std::int64_t r = 0; r < std::ssize(batch.rows); ++r) {
     if (lengths[r] == 0) continue;  // damaged, and reported as such
     const SpeechRow& row = batch.rows[static_cast<std::size_t>(r)];
-    if (recogniser_.best(r).empty()) targets -= row.item.labels;  // without frames, without loss
+    // Labels for which CTC has too few frames have an infinite loss, which is counted as 0.
+    if (ctc_frames(labels.subspan(static_cast<std::size_t>(r * batch.labels.shape[1]),
+                                  static_cast<std::size_t>(row.item.labels))) >
+        std::ssize(recogniser_.best(r)))
+      targets -= row.item.labels;
     const std::string& reference = data_.set->eval_text(set, row);
     std::string hypothesis = greedy_text(recogniser_.best(r), blank, data_.vocabulary);
     const auto& tags = data_.set->eval_leaves(set)[static_cast<std::size_t>(row.item.leaf)].tags;
