@@ -180,12 +180,13 @@ if "$choir" --help | grep -q transcribe; then
     { head -n 1 clips.json; echo "{\"audio_filepath\": \"clips/$fault.wav\", \"duration\": 0.5, \"text\": \"ab\"}"; } >fault.json
     echo "{\"conversations\": [{\"from\": \"User\", \"value\": \"clips/$fault.wav\", \"type\": \"audio\", \"duration\": 0.5}, {\"from\": \"Assistant\", \"value\": \"ab\", \"type\": \"text\"}]}" >fault.jsonl
     while read -r arguments; do
+      rm -rf no
       # shellcheck disable=SC2086
       run 0 $arguments
       read -r first second _ <<<"$arguments"
       [ "$first" = prepare ] || second=
       # shellcheck disable=SC2086
-      check "clips/$fault.wav is refused by \`choir $arguments\` with its own words (exit code $code)" eval '[ $code = 3 ] && grep -q "^ *-> ." out && own_words $first $second'
+      check "clips/$fault.wav is refused by \`choir $arguments\` with its own words (exit code $code)" eval '[ $code = 3 ] && matches out "clips/$fault.wav. (has|cannot)" && grep -q "^ *-> ." out && own_words $first $second'
     done <<END
 transcribe asr clips/1.wav clips/$fault.wav
 transcribe asr --manifest fault.json --out no.json
