@@ -346,7 +346,7 @@ expect "a recording in place of a folder" 3 "it is a recording" "prepare manifes
 
 # Recordings with several channels, and texts that are too long for CTC.
 run 0 prepare manifest corpus/stereo.json --out two.json
-expect "channels and none chosen, in a new manifest" 0 "channels    1 line of recordings with several, and without a \"channel\"" \
+expect "channels and none chosen, in a new manifest" 0 "channels    1 line has a recording with several and no \"channel\": data.channel in a deck" \
   "stereo.wav (2 channels)" 'data.train = ["two.json"], data.channel = "average"'
 sed 's/}$/,"channel":1}/' corpus/stereo.json >corpus/chosen.json
 run 0 prepare manifest corpus/chosen.json --out chosen.json

@@ -585,11 +585,11 @@ std::string FolderManifestSummary::to_string() const {
 std::string FolderManifestSummary::channel_line() const {
   if (without_channel == 0) return {};
   return fmt::format(
-      "channels    {} of recordings with several, and without a \"channel\": one of them (a "
-      "number\n"
-      "            from 0) or their average is chosen by data.channel in a deck, and by --channel\n"
-      "            of `choir transcribe` and `choir prepare audio`; the first is {}\n",
-      counted(without_channel, "line"), first_without_channel);
+      "channels    {} {} with several and no \"channel\": data.channel in a deck chooses one (a\n"
+      "            number from 0) or their average, and so does --channel of `choir transcribe`\n"
+      "            and `choir prepare audio`; the first is {}\n",
+      counted(without_channel, "line"),
+      without_channel == 1 ? "has a recording" : "have recordings", first_without_channel);
 }
 
 std::string FolderManifestSummary::crowded_line() const {
