@@ -84,6 +84,10 @@ launchers_start() {
   local stderr
   notices=""
   if [ "$1" = "${MPIEXEC:-mpiexec}" ] && [ "$(launchers_mpiexec)" = openmpi ]; then
+    unset CHOIR_STDERR_COLUMNS  # the width of the terminal, for the ranks, whose standard error is a pipe
+    if [ -t 2 ] && CHOIR_STDERR_COLUMNS=$(stty size <&2 2>/dev/null); then
+      export CHOIR_STDERR_COLUMNS=${CHOIR_STDERR_COLUMNS#* }
+    fi
     exec {stderr}> >(exec "$(dirname "${BASH_SOURCE[0]}")/own_exit_codes.sh" >&2)
     notices=$!
     ${apart[@]+"${apart[@]}"} "$@" <&0 2>&"$stderr" {stderr}>&- &

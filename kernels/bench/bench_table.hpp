@@ -77,6 +77,7 @@ struct BenchShape {
   std::int64_t head_width = 32;  ///< divides width
   std::int64_t parameters = 0;   ///< size of AdamW and sums; 0 omits them
   SpeechBenchShape speech{};
+  bool text = true;  ///< false omits embedding, cross-entropy and rope
 };
 
 /// Runs every op at `shape` in each of `types`, all of which `device` supports(). Normal random

@@ -229,13 +229,14 @@ void dropouts(OpBench& bench) {
 }  // namespace
 
 void bench_tokens(OpBench& bench) {
+  if (!bench.shape.text) return;
   embedding_forwards(bench);
   embedding_backwards(bench);
   cross_entropies(bench);
 }
 
 void bench_positions(OpBench& bench) {
-  ropes(bench);
+  if (bench.shape.text) ropes(bench);
   dropouts(bench);
 }
 

@@ -8,6 +8,7 @@
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/run/averaged_run.hpp"
 
@@ -39,7 +40,7 @@ int average(MpiSession& session, const AverageRequest& request) {
     print_safely("passed over {}\n", printable_name(line));
   std::vector<std::string> steps;
   for (const std::int64_t step : report.steps) steps.push_back(std::to_string(step));
-  print_safely("mean of {} checkpoints: steps {}\n", steps.size(), join(steps, ", "));
+  print_safely("mean of {}: steps {}\n", counted(steps.size(), "checkpoint"), join(steps, ", "));
   print_safely("tensors={} elements={} bytes={}\n{}\n", report.tensors, report.elements,
                report.bytes, printable_name(report.checkpoint));
   return 0;

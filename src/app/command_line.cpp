@@ -5,7 +5,6 @@
 #include <fmt/core.h>
 #include <omp.h>
 #include <sys/auxv.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -84,7 +83,7 @@ ExitCode code_of(const std::exception& error) {
 void print_error(const std::string& text) {
   // Messages about a command line begin with the command.
   const char* const before = text.starts_with("choir ") ? "" : "choir: ";
-  write_printable(stderr, before + printable_message(text) + "\n");
+  write_fitted(stderr, before + printable_message(text) + "\n");
   std::fflush(stderr);
 }
 
@@ -220,10 +219,8 @@ std::size_t help_columns() {
   if (const char* const given = std::getenv("COLUMNS"); given != nullptr)
     if (const long columns = std::strtol(given, nullptr, 10); columns > 0)
       return std::max(kLeast, static_cast<std::size_t>(columns));
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
-    return std::max(kLeast, static_cast<std::size_t>(size.ws_col));
-  return kWithoutTerminal;
+  const std::size_t columns = terminal_columns(stdout);
+  return columns > 0 ? std::max(kLeast, columns) : kWithoutTerminal;
 }
 
 /// The lines of a text, each of which is broken between words if it is longer than `width`.

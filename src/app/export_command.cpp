@@ -72,7 +72,7 @@ int export_checkpoint(MpiSession& session, const FamilyTable& families, const st
   print_safely("format={} type={} bytes={}\n", request.format, report.type, report.bytes);
   for (const std::string& note : report.notes) print_safely("{}\n", printable_name(note));
   if (report.zero_tensors > 0)
-    print_safely("{} biases that this model lacks were written as zeros\n", report.zero_tensors);
+    print_safely("biases that this model lacks were written as zeros: {}\n", report.zero_tensors);
   const std::string out = as_typed({request.out});
   if (request.format == "hf")
     print_safely("in Python: transformers.AutoModelForCausalLM.from_pretrained(\"{}\")\n",

@@ -126,15 +126,15 @@ int inspect_run(Communicator& world, const std::string& folder, const InspectReq
   return static_cast<int>(good ? ExitCode::done : ExitCode::storage);
 }
 
-/// Says if two checkpoints hold the same tensors bit for bit, and names the first ones that differ.
-/// Exit code 1 if any does. Collective; rank 0 reads and prints.
+/// Says if two checkpoints hold the same tensors bit for bit, and by how much the worst ones
+/// differ. Exit code 1 if any does. Collective; rank 0 reads and prints.
 int compare_checkpoints(Communicator& world, const InspectRequest& request) {
   const Checkpoint a = open_checkpoint(request.path, world, Verify::sizes);
   const Checkpoint b = open_checkpoint(request.other, world, Verify::sizes);
   std::int32_t differing = 0;
   together(world, [&] {
     if (world.rank() != 0) return;
-    constexpr int kShown = 5;
+    constexpr int kShown = 10;
     const CheckpointComparison result = compare_tensors(a, b);
     const std::vector<std::string>& lines = result.differences;
     differing = static_cast<std::int32_t>(lines.size());
@@ -176,7 +176,7 @@ int inspect_command(const Invocation& call) {
   const CommandOption json = app.add_flag("--json", request.json, "print one JSON object");
   app.add_option("--compare", request.other,
                  "another checkpoint or run directory: say if both hold the same tensors bit for "
-                 "bit, and name the first that differ; exit code 1 if any does")
+                 "bit, and by how much the ten that differ most do; exit code 1 if any differs")
       .excludes(json);
   if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) {

@@ -185,8 +185,9 @@ void require_fit(const std::optional<LayoutPlan>& plan, const LayoutSearch* sear
                                 counted(request.ranks, "rank"), obstacle->what()),
                     obstacle->hint());
   if (closest == nullptr)
-    throw DeckError(fmt::format("no layout of {} ranks is legal for this deck", request.ranks),
-                    "use another number of ranks, or a global batch that they divide");
+    throw DeckError(
+        fmt::format("no layout of {} is legal for this deck", counted(request.ranks, "rank")),
+        "use another number of ranks, or a global batch that they divide");
   if (closest->needs() <= closest->memory_limit)
     throw DeckError(
         fmt::format("nothing fits: {} needs {} of host memory per rank, and a node has {} for each",

@@ -59,7 +59,22 @@ struct Subjects {
   std::vector<report::KernelTable> kernels;
 };
 
-/// The paths, with every folder of runs replaced by the runs below it.
+/// The runs below a folder, or the CSV files in it if there are no runs.
+std::vector<std::string> inside(const std::string& folder) {
+  std::vector<std::string> tables;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(folder, failed))
+    if (entry.path().extension() == ".csv") tables.push_back(entry.path().string());
+  std::ranges::sort(tables);
+  try {
+    return report::run_folders(folder);
+  } catch (const DataError&) {
+    if (tables.empty()) throw;
+    return tables;
+  }
+}
+
+/// The paths, with every folder replaced by what is reported of it.
 std::vector<std::string> with_runs_below(const std::vector<std::string>& paths) {
   std::vector<std::string> all;
   for (const std::string& path : paths) {
@@ -70,9 +85,8 @@ std::vector<std::string> with_runs_below(const std::vector<std::string>& paths) 
                                              [&](const char* name) {
                                                return fs::exists(fs::path(path) / name, failed);
                                              });
-    const std::vector<std::string> runs =
-        folder ? report::run_folders(path) : std::vector<std::string>{path};
-    all.insert(all.end(), runs.begin(), runs.end());
+    const std::vector<std::string> found = folder ? inside(path) : std::vector<std::string>{path};
+    all.insert(all.end(), found.begin(), found.end());
   }
   return all;
 }
@@ -119,6 +133,10 @@ std::vector<report::ReportedRun> runs_of(const std::vector<std::string>& paths,
           fmt::format("--format {} needs run directories, but '{}' is a file", format, path),
           "give only run directories (run.dir of a deck)");
   Subjects subjects = read_subjects(paths, families);
+  if (subjects.runs.empty())
+    throw DeckError(fmt::format("--format {} needs run directories, and there is none in '{}'",
+                                format, join(paths, "', '")),
+                    "give run directories (run.dir of a deck), or folders of them");
   std::erase_if(subjects.runs, [](const report::ReportedRun& run) { return run.empty(); });
   return std::move(subjects.runs);
 }
@@ -189,7 +207,7 @@ int write_lines(const std::string& format, const std::vector<std::string>& paths
   for (const report::ReportedRun& run : runs)
     text += format == "mllog" ? report::mllog_lines(run, values) : report::scale_row(run) + "\n";
   if (out.empty()) {
-    print_safely("{}", text);
+    write_printable(stdout, text);
     return 0;
   }
   write_whole(out, text, "give another file with --out FILE");
@@ -261,7 +279,7 @@ int report_on(const PageRequest& request, const FamilyTable& families) {
   const std::vector<std::string> keys = report::differing_keys(subjects.runs);
   constexpr std::size_t kMostNamed = 12;
   if (keys.size() > kMostNamed)
-    print_safely("the decks differ in {} keys, which the page lists\n", keys.size());
+    print_safely("the decks differ in {}, which the page lists\n", counted(keys.size(), "key"));
   else if (!keys.empty())
     print_safely("the decks differ in {}\n", printable_name(join(keys, ", ")));
   print_safely("{} ({})\n", printable_name(out), format_bytes(static_cast<double>(page.size())));
@@ -285,6 +303,23 @@ void read_price(const std::string& text, report::TrainingGoal& goal) {
                     "for example --price '0.9 EUR', of an hour of one GPU or, on CPUs, one core");
 }
 
+std::vector<std::string> format_names() {
+  return {"page", "pdf", "wandb", "tensorboard", "mllog", "row"};
+}
+
+/// The refusal of a format that another command or key makes, perhaps misspelt; "" for others.
+std::string problem_of_format(const std::string& word) {
+  static const std::map<std::string, std::string> kElsewhere{
+      {"prometheus", "a run writes it while it trains, with log.prometheus=FILE"},
+      {"mlflow", "jobs/live_upload.py RUN --to mlflow sends a run there"}};
+  std::vector<std::string> names = format_names();
+  for (const auto& [name, maker] : kElsewhere) names.push_back(name);
+  const auto found = kElsewhere.find(nearest_name(word, names));
+  if (found == kElsewhere.end()) return {};
+  return fmt::format("'{}' is not one of: {}; {}: {}", word, join(format_names(), ", "),
+                     found->first, found->second);
+}
+
 }  // namespace
 
 int report_command(const Invocation& call) {
@@ -297,8 +332,7 @@ int report_command(const Invocation& call) {
   app.add_option(
          "paths", paths,
          "run directories, folders of runs, CSV files of benchmarks (of `choir bench ops`: a "
-         "roofline), JSON lines of "
-         "dialogues (`choir talk --json`)")
+         "roofline) and folders of them, JSON lines of dialogues (`choir talk --json`)")
       .required();
   app.add_option(
       "--out", out,
@@ -314,7 +348,8 @@ int report_command(const Invocation& call) {
          "the log lines of MLPerf of one run. row: a JSON "
          "object per run, for dashboards of system, scale, efficiency and energy. mllog "
          "and row go to the standard output without --out")
-      .one_of({"page", "pdf", "wandb", "tensorboard", "mllog", "row"});
+      .checked(problem_of_format)
+      .one_of(format_names());
   std::vector<std::string> settings;
   app.add_option("--set", settings,
                  "KEY=VALUE of MLPerf's lines, such as submission_org=NAME or "

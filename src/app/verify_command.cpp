@@ -41,6 +41,25 @@ LayoutSelection agree_on_layouts(Communicator& world, const Deck& deck, const st
   return choice;
 }
 
+/// A line that names the ranks without work in layouts of fewer ranks than were started; "" if
+/// every layout has all of them.
+std::string idle_ranks(const std::vector<VerifyLayout>& layouts, int started) {
+  const auto ranks = [](const VerifyLayout& one) { return one.ranks(); };
+  const auto smaller =
+      std::ranges::count_if(layouts, [&](const VerifyLayout& one) { return ranks(one) < started; });
+  if (smaller == 0) return "";
+  const VerifyLayout& smallest = *std::ranges::min_element(layouts, {}, ranks);
+  const int first = ranks(smallest);
+  const std::string idle = first + 1 == started
+                               ? fmt::format("rank {} has", first)
+                               : fmt::format("ranks {} to {} have", first, started - 1);
+  return fmt::format("idle       {} nothing to do in {}{}", idle, smallest.to_string(),
+                     smaller == 1 ? ""
+                                  : fmt::format(", the smallest of {} with fewer ranks than the {} "
+                                                "that were started",
+                                                counted(smaller, "layout"), started));
+}
+
 int verify(MpiSession& session, const VerifyRequest& request) {
   if (const auto wrong = wrong_launcher(session.size()))
     throw CommError(*wrong, "`choir doctor` tells more");
@@ -68,6 +87,8 @@ int verify(MpiSession& session, const VerifyRequest& request) {
   verifier.run_reference();
   log.plain(
       verify_header(deck, options, session.size(), choice.about, notes, verifier.tolerances()));
+  if (const std::string idle = idle_ranks(choice.layouts, session.size()); !idle.empty())
+    log.plain(idle);
   std::size_t width = 0;
   for (const VerifyLayout& layout : choice.layouts)
     width = std::max(width, layout.to_string().size());

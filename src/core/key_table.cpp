@@ -494,7 +494,9 @@ void KeySet::read_overrides(void* object, const std::vector<std::string>& overri
 
 namespace {
 
+/// A name that no program has for its own has no program to tell.
 std::string advice_of(const ForeignKey& foreign) {
+  if (foreign.program.empty()) return foreign.advice;
   if (foreign.advice.find(' ') != std::string::npos)
     return fmt::format("a name of {}: {}", foreign.program, foreign.advice);
   return fmt::format("what {} calls '{}' is '{}' here", foreign.program, foreign.name,

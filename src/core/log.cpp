@@ -1,10 +1,7 @@
-#include <fcntl.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
@@ -25,24 +22,32 @@ namespace choir {
 
 namespace {
 
-std::size_t columns_of(int descriptor) {
-  winsize size{};
-  const bool known = ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-  return known ? size.ws_col : 0;
-}
-
-/// The width of the terminal; 80 if it is unknown. Under a launcher the standard output is a
-/// terminal of the launcher, which has no width, and the launcher's own output has one.
-std::size_t terminal_columns() {
+/// The width of the terminal; 80 if it is unknown.
+std::size_t shown_columns() {
   constexpr std::size_t kUsual = 80;
-  if (const std::size_t own = columns_of(STDOUT_FILENO); own > 0) return own;
-  const std::string path = "/proc/" + std::to_string(getppid()) + "/fd/1";
-  const int above = open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-  if (above < 0) return kUsual;
-  const std::size_t columns = columns_of(above);
-  close(above);
+  const std::size_t columns = terminal_columns(stdout);
   return columns > 0 ? columns : kUsual;
 }
+
+/// The lines of another formatter, fitted into the terminal that shows `stream`.
+class FittedLines : public spdlog::formatter {
+ public:
+  FittedLines(std::FILE* stream, std::unique_ptr<spdlog::formatter> lines)
+      : stream_(stream), lines_(std::move(lines)) {}
+  void format(const spdlog::details::log_msg& line, spdlog::memory_buf_t& to) override {
+    spdlog::memory_buf_t whole;
+    lines_->format(line, whole);
+    const std::string shown = fitted_for(stream_, std::string_view(whole.data(), whole.size()));
+    to.append(shown.data(), shown.data() + shown.size());
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override {
+    return std::make_unique<FittedLines>(stream_, lines_->clone());
+  }
+
+ private:
+  std::FILE* stream_;
+  std::unique_ptr<spdlog::formatter> lines_;
+};
 
 /// "warning: " and "error: " in front of lines that have no time stamp.
 class LevelWord : public spdlog::custom_flag_formatter {
@@ -72,12 +77,22 @@ struct Logger::Sinks {
   Sinks() {
     for (auto* logger : {&stamped, &bare}) logger->set_level(spdlog::level::trace);
   }
+  /// Lines of a terminal are fitted, those of a file are not.
+  template <class Sink>
+  static void set_formatter(spdlog::sinks::sink& sink, std::unique_ptr<spdlog::formatter> lines) {
+    if constexpr (std::is_same_v<Sink, spdlog::sinks::stdout_sink_mt>)
+      lines = std::make_unique<FittedLines>(stdout, std::move(lines));
+    else if constexpr (std::is_same_v<Sink, spdlog::sinks::stderr_sink_mt>)
+      lines = std::make_unique<FittedLines>(stderr, std::move(lines));
+    sink.set_formatter(std::move(lines));
+  }
   template <class Sink, class... Args>
   void add(Args&&... args) {
     auto with_time = std::make_shared<Sink>(args...);
     auto without = std::make_shared<Sink>(args...);
-    with_time->set_pattern("[%Y-%m-%d %H:%M:%S.%e][%L] %v");
-    without->set_pattern("%v");
+    set_formatter<Sink>(
+        *with_time, std::make_unique<spdlog::pattern_formatter>("[%Y-%m-%d %H:%M:%S.%e][%L] %v"));
+    set_formatter<Sink>(*without, std::make_unique<spdlog::pattern_formatter>("%v"));
     stamped.sinks().push_back(with_time);
     bare.sinks().push_back(without);
     if constexpr (std::is_same_v<Sink, spdlog::sinks::stdout_sink_mt>)
@@ -102,7 +117,8 @@ void Logger::to_stdout(bool stamped) {
   if (!stamped) {
     auto form = std::make_unique<spdlog::pattern_formatter>();
     form->add_flag<LevelWord>('*').set_pattern("%*%v");
-    sinks_->stamped.sinks().back()->set_formatter(std::move(form));
+    Sinks::set_formatter<spdlog::sinks::stdout_sink_mt>(*sinks_->stamped.sinks().back(),
+                                                        std::move(form));
   }
   sinks_->terminal = speaks_ && stdout_is_terminal();
 }
@@ -116,7 +132,7 @@ bool Logger::on_terminal() const {
 }
 
 std::size_t Logger::columns() const {
-  return terminal_columns();
+  return shown_columns();
 }
 
 void Logger::two_forms(std::string_view whole, std::string_view shown) {
@@ -136,7 +152,7 @@ void Logger::status(std::string_view text) {
   if (!sinks_->terminal || (text.empty() && !sinks_->shows_status)) return;
   // Longer lines would wrap, and only their last row would be erased. The width is queried each
   // time because windows are resized.
-  fmt::print(stdout, "\r\033[K{}", printable_name(text.substr(0, terminal_columns() - 1)));
+  fmt::print(stdout, "\r\033[K{}", printable_name(text.substr(0, shown_columns() - 1)));
   std::fflush(stdout);
   sinks_->shows_status = !text.empty();
 }

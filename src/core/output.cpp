@@ -3,10 +3,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 
 #include "src/core/process.hpp"
 
@@ -79,12 +81,48 @@ std::string printable_message(std::string_view text) {
   return out;
 }
 
-void write_printable(std::FILE* to, std::string_view text) {
-  const std::string shown = printable(text);
+namespace {
+
+void write_bytes(std::FILE* to, const std::string& text) {
   if (to == stderr)
-    std::fwrite(shown.data(), 1, shown.size(), to);
+    std::fwrite(text.data(), 1, text.size(), to);
   else
-    fmt::print(to, "{}", shown);
+    fmt::print(to, "{}", text);
+}
+
+}  // namespace
+
+void write_printable(std::FILE* to, std::string_view text) {
+  write_bytes(to, printable(text));
+}
+
+namespace {
+
+/// The number in a variable of the environment; 0 if there is none.
+std::size_t number_in(const char* variable) {
+  const char* const text = std::getenv(variable);
+  const long number = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+  return number > 0 ? static_cast<std::size_t>(number) : 0;
+}
+
+}  // namespace
+
+std::size_t terminal_columns(std::FILE* to) {
+  std::size_t reported = reported_columns(to == stderr ? STDERR_FILENO : STDOUT_FILENO);
+  // jobs/launch filters the standard error of the launcher on its way to the terminal.
+  if (reported == 0 && to == stderr) reported = number_in("CHOIR_STDERR_COLUMNS");
+  const std::size_t given = number_in("COLUMNS");
+  return reported > 0 && given > 0 ? given : reported;
+}
+
+std::string fitted_for(std::FILE* to, std::string_view text) {
+  constexpr std::size_t kLeast = 60;
+  const std::size_t columns = terminal_columns(to);
+  return fitted(text, columns == 0 ? 0 : std::max(kLeast, columns));
+}
+
+void write_fitted(std::FILE* to, std::string_view text) {
+  write_bytes(to, fitted_for(to, printable(text)));
 }
 
 void print_generated(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,6 +63,20 @@ bool stdout_is_terminal() {
   const std::string link = "/proc/" + std::to_string(getppid()) + "/fd/1";
   const ssize_t length = readlink(link.c_str(), target.data(), target.size() - 1);
   return length > 0 && std::string(target.data()).starts_with("/dev/pts/");
+}
+
+std::size_t reported_columns(int descriptor) {
+  const auto columns_of = [](int terminal) -> std::size_t {
+    winsize size{};
+    return ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 0;
+  };
+  if (!under_launcher()) return columns_of(descriptor);
+  const std::string path = fmt::format("/proc/{}/fd/{}", getppid(), descriptor);
+  const int above = open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (above < 0) return 0;
+  const std::size_t columns = columns_of(above);
+  close(above);
+  return columns;
 }
 
 namespace {

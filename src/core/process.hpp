@@ -8,6 +8,7 @@
 
 #include <sched.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <mutex>
@@ -27,6 +28,9 @@ std::int64_t resident_bytes();
 /// True if somebody sees what this process writes to stdout. A launcher may give its processes
 /// terminals although its own output is redirected to a file; then the launcher's stdout decides.
 bool stdout_is_terminal();
+/// The columns that the terminal behind STDOUT_FILENO or STDERR_FILENO reports; 0 if there is none
+/// or if it reports none. A launcher's terminal decides for the processes that it started.
+std::size_t reported_columns(int descriptor);
 
 /// The cores given to this process: its affinity mask, or the union of all places if OpenMP binds
 /// threads.

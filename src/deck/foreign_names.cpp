@@ -365,7 +365,7 @@ std::vector<ForeignKey> layout_keys() {
   const char* const recompute = "set train.recompute to \"full\" or \"selective\"";
   return {
       {"train.context",
-       "the length of a sequence is model.block_size; parallel.context is a number of ranks", mega},
+       "the length of a sequence is model.block_size; parallel.context is a number of ranks", ""},
       {"tp", "parallel.tensor", mega},
       {"pp", "parallel.pipeline", mega},
       {"dp", "parallel.data", mega},

@@ -1,4 +1,5 @@
 #include "src/run/averaged_run.hpp"
+#include "src/core/quantities.hpp"
 
 #include <fmt/core.h>
 
@@ -313,7 +314,7 @@ AverageReport average_checkpoints(Communicator& world, const AverageRequest& req
       store.save({.step = 0,
                   .json = made.to_json(),
                   .deck_hash = deck_digest(deck),
-                  .layout = fmt::format("average of {} checkpoints", checkpoints.size())},
+                  .layout = "average of " + counted(checkpoints.size(), "checkpoint")},
                  tensors_of(world, newest.manifest, *mean, progress, scaling.dynamic(), report));
   together(world, [&] {
     if (!saved.saved && world.rank() == 0) remove_empty(request.out);

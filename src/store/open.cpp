@@ -3,11 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <unordered_map>
 
@@ -486,21 +491,78 @@ std::map<std::string, TensorPlace> places_of(const Checkpoint& checkpoint) {
   return places;
 }
 
-/// Compares the bytes of two tensors of one type and shape, piece by piece. Returns the first
-/// element that differs, or -1.
-std::int64_t first_difference(const TensorPlace& a, const TensorPlace& b) {
+/// The elements in which two tensors of one type and shape differ.
+struct ElementDifference {
+  std::int64_t first = -1;  ///< the first element whose bits differ; -1 if there is none
+  // The following are known of reals alone. An element that is finite in only one of the tensors
+  // makes them infinite or NaN.
+  double largest = 0;   ///< of |a - b|
+  double relative = 0;  ///< the largest |a - b| / max(|a|, |b|)
+  double squares = 0;   ///< the sum of (a - b)^2
+  double of_first = 0;  ///< the sum of a^2
+
+  double norm() const { return std::sqrt(squares); }
+  /// The norm of the difference as a part of the norm of `a`.
+  double share() const { return squares == 0 ? 0 : std::sqrt(squares / of_first); }
+};
+
+void raise_to(double& largest, double value) {
+  if (value > largest || std::isnan(value)) largest = value;
+}
+
+/// Adds the numbers of two arrays of reals to the difference.
+void add_reals(ElementDifference& to, std::span<const double> a, std::span<const double> b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    to.of_first += a[i] * a[i];
+    if (std::memcmp(&a[i], &b[i], sizeof a[i]) == 0) continue;
+    const double distance = std::abs(a[i] - b[i]);
+    const double scale = std::max(std::abs(a[i]), std::abs(b[i]));
+    to.squares += distance * distance;
+    raise_to(to.largest, distance);
+    if (distance != 0) raise_to(to.relative, distance / scale);
+  }
+}
+
+/// Compares two tensors of one type and shape, piece by piece.
+ElementDifference difference_of(const TensorPlace& a, const TensorPlace& b) {
   constexpr std::int64_t kPiece = std::int64_t{1} << 22;
   const File one(a.file, File::Mode::read), other(b.file, File::Mode::read);
-  std::vector<char> left(kPiece), right(kPiece);
+  const auto size = static_cast<std::int64_t>(size_of(a.record.dtype));
+  const Encoding encoding = encoding_of(a.record.dtype);
+  const bool reals = can_convert(encoding, Encoding::f64);
+  std::vector<std::byte> left(kPiece), right(kPiece);
+  std::vector<double> here, there;
+  ElementDifference found;
   for (std::int64_t at = 0; at < a.record.bytes(); at += kPiece) {
-    const std::int64_t bytes = std::min(kPiece, a.record.bytes() - at);
+    const std::int64_t bytes = std::min(kPiece, a.record.bytes() - at), count = bytes / size;
     one.read_at(left.data(), bytes, a.record.offset + at);
     other.read_at(right.data(), bytes, b.record.offset + at);
-    const auto [differs, there] = std::mismatch(left.begin(), left.begin() + bytes, right.begin());
-    if (differs != left.begin() + bytes)
-      return (at + (differs - left.begin())) / static_cast<std::int64_t>(size_of(a.record.dtype));
+    const auto [differs, same] = std::mismatch(left.begin(), left.begin() + bytes, right.begin());
+    if (found.first < 0 && differs != left.begin() + bytes)
+      found.first = (at + (differs - left.begin())) / size;
+    if (!reals) {
+      if (found.first >= 0) break;
+      continue;
+    }
+    here.resize(static_cast<std::size_t>(count));
+    there.resize(static_cast<std::size_t>(count));
+    for (const auto& [from, to] : {std::pair(&left, &here), std::pair(&right, &there)})
+      convert(from->data(), encoding, reinterpret_cast<std::byte*>(to->data()), Encoding::f64,
+              count);
+    add_reals(found, here, there);
   }
-  return -1;
+  return found;
+}
+
+std::string text_of(const ElementDifference& difference, const TensorRecord& record) {
+  std::string text =
+      fmt::format("first at element {} of {}", difference.first, record.shape.count());
+  if (!std::isfinite(difference.largest)) return text + "; a number is not finite";
+  if (can_convert(encoding_of(record.dtype), Encoding::f64))
+    text += fmt::format(
+        "; largest difference {:.2e}, relative {:.2e}; norm of the difference {:.2e} of {:.2e}",
+        difference.largest, difference.relative, difference.norm(), std::sqrt(difference.of_first));
+  return text;
 }
 
 std::string form_of(const TensorRecord& record) {
@@ -512,22 +574,30 @@ std::string form_of(const TensorRecord& record) {
 CheckpointComparison compare_tensors(const Checkpoint& a, const Checkpoint& b) {
   const std::map<std::string, TensorPlace> here = places_of(a), there = places_of(b);
   CheckpointComparison result{.differences = {}, .tensors = here.size(), .bytes = 0};
-  std::vector<std::string>& lines = result.differences;
+  // Tensors that cannot be compared come first, then those with the largest share.
+  std::multimap<double, std::string, std::greater<>> lines;
+  constexpr double kWorst = std::numeric_limits<double>::infinity();
   for (const auto& [name, place] : here) {
     const auto found = there.find(name);
     if (found == there.end()) {
-      lines.push_back(fmt::format("{}: only in {}", name, a.path));
+      lines.emplace(kWorst, fmt::format("{}: only in {}", name, a.path));
       continue;
     }
     const TensorRecord &one = place.record, &two = found->second.record;
     result.bytes += one.bytes();
-    if (one.dtype != two.dtype || one.shape != two.shape)
-      lines.push_back(fmt::format("{}: {} and {}", name, form_of(one), form_of(two)));
-    else if (const std::int64_t at = first_difference(place, found->second); at >= 0)
-      lines.push_back(fmt::format("{}: first at element {} of {}", name, at, one.shape.count()));
+    if (one.dtype != two.dtype || one.shape != two.shape) {
+      lines.emplace(kWorst, fmt::format("{}: {} and {}", name, form_of(one), form_of(two)));
+      continue;
+    }
+    const ElementDifference difference = difference_of(place, found->second);
+    const double share = difference.share();
+    if (difference.first >= 0)
+      lines.emplace(std::isnan(share) ? kWorst : share,
+                    fmt::format("{}: {}", name, text_of(difference, one)));
   }
   for (const auto& [name, place] : there)
-    if (!here.contains(name)) lines.push_back(fmt::format("{}: only in {}", name, b.path));
+    if (!here.contains(name)) lines.emplace(kWorst, fmt::format("{}: only in {}", name, b.path));
+  for (auto& [share, line] : lines) result.differences.push_back(std::move(line));
   return result;
 }
 

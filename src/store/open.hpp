@@ -99,9 +99,11 @@ void load_shared_checkpoint(const Checkpoint& checkpoint, const std::vector<Stor
                             const PhaseProgress& progress = {});
 
 struct CheckpointComparison {
-  std::vector<std::string> differences;  ///< a line for each tensor: what differs, and where first
-  std::size_t tensors = 0;               ///< of the first checkpoint
-  std::int64_t bytes = 0;                ///< of its tensors that the second one has, too
+  /// A line for each tensor that differs: where first, and for reals by how much. Tensors that
+  /// cannot be compared come first, then those whose difference is largest beside their norm.
+  std::vector<std::string> differences;
+  std::size_t tensors = 0;  ///< of the first checkpoint
+  std::int64_t bytes = 0;   ///< of its tensors that the second one has, too
 };
 
 /// Local. Compares the tensors of two opened checkpoints, and those of their bases, bit for bit.

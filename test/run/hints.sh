@@ -256,6 +256,7 @@ while IFS='|' read -r key words; do
   run 0 train debug.json "$key" run.dir=x
   expect "$key" 2 "unknown key '${key%%=*}'" "$words"
 done <<'END'
+train.context=2|'train.context'; the length of a sequence is model.block_size
 parallel.tp=2|'parallel.tensor'
 parallel.pp=2|'parallel.pipeline'
 parallel.dp=2|'parallel.data'

@@ -132,7 +132,7 @@ expect "--fill predicts no times" 2 "--calibration"
 
 # ... and by measurements on this machine.
 run 2 calibrate --brief --out machine.json
-expect "two ranks are calibrated" 0 "calibration of 2 ranks, 2 a node" "all-reduce of 2 ranks in windows" "hidden" \
+expect "two ranks are calibrated" 0 "part 1 of 4: products and attention of fp32" "part 4 of 4: steps of small models on all ranks" "calibrated in" "calibration of 2 ranks, 2 a node" "all-reduce of 2 ranks in windows" "hidden" \
   "factor while ranks wait for each other: " " x along " " along tp" " along cp" " along dp" " along pp" "written: machine.json"
 measured=("$root/inputs/bench_a.json" data.train="[]" data.format=synthetic model.vocab_size=65 --target cpu --calibration machine.json)
 run 0 plan "${measured[@]}" --ranks 2 parallel.tensor=2

@@ -85,6 +85,13 @@ run 0 bench ops device=cpu --type f32 --seconds 0.001 --csv ops.csv
 run 0 bench gemm device=cpu --seconds 0.001 --csv gemm.csv
 run 0 report a ops.csv gemm.csv --out roofline.html
 expect "a roofline" 0 "roofline.html"
+mkdir tables && cp ops.csv tables/
+run 0 report tables --out of_folder.html
+expect "... of the CSV files of a folder" 0 "of_folder.html"
+run 0 report tables --format wandb
+expect "... which are no runs" 2 "--format wandb needs run directories, and there is none in 'tables'"
+run 0 report a --format promtheus
+expect "a format that a run writes itself" 2 "prometheus: a run writes it while it trains, with log.prometheus=FILE"
 check "... with the roofs" matches roofline.html "f32 [0-9.,e]+ GFLOP/s</text>"
 check "... kernels" has roofline.html "norm_forward"
 check "... and phases of the step of the run" has roofline.html "backward of a step of a:"

@@ -72,10 +72,11 @@ train 2 straight train.max_steps=10
 expect "... of which fewer steps are asked" 0 "the run is complete, with 20 steps for train.max_steps = 10"
 check "... has no step 21 of 10" lacks out " of 10 takes"
 cp -r straight longer
-train 2 longer train.max_steps=30 log.interval=2
+train 2 longer train.max_steps=30 log.interval=2 run.name=train.precision
 expect "a longer run" 0 "resumed from longer/checkpoints/step_00000020" "changed since that checkpoint:" \
   "  train.max_steps: 20 -> 30" "  log.interval: 1 -> 2" "  run.dir: \"straight\" -> \"longer\"" \
   "learning rate: cosine, peak " "step 21 of 30 takes " "without the change" "30 (10 now)"
+check "... is no warning, because the precision is the same" has out "[I] changed since that checkpoint:"
 started "... also in start.txt" longer "  train.max_steps: 20 -> 30"
 check "... before the screen" eval "sed '/  training  /q' stdout | grep -qF 'train.max_steps: 20 -> 30'"
 before=$(cat straight/deck.json straight/checkpoints/latest/manifest.json straight/metrics.jsonl straight/start.txt | cksum)

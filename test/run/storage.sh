@@ -9,6 +9,8 @@ run 1 inspect good/checkpoints/step_00000010 --compare good/checkpoints/step_000
 expect "a checkpoint holds the same tensors as itself" 0 "EQUAL: " "bit for bit"
 run 1 inspect good/checkpoints/step_00000010 --compare good
 expect "... and others than the next one" 1 "DIFFERENT: " "first at element "
+check "... with the size of the difference" matches stdout "^  [^ ]+: first at .*; largest difference [0-9.e+-]+, relative [0-9.e+-]+; norm of the difference [0-9.e+-]+ of [0-9.e+-]+$"
+check "... of the ten worst" test "$(grep -c "first at" stdout)" = 10
 damage() { rm -rf damaged; cp -r good damaged; }
 falls_back() {  # falls_back NAME WORDS
   train 2 damaged

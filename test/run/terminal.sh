@@ -71,6 +71,21 @@ if command -v script >/dev/null; then
   script -qec "bash ask.sh" screen >/dev/null </dev/null
   check "a terminal gets what is printable" has screen '\u001b]0;owned\u0007'
   check "... and nothing else" lacks screen $'\e]0;'
+  # Nothing is wider than the terminal, except words that are, and pipes and files get whole lines.
+  narrow() {  # narrow COLUMNS WORDS: no line of the screen is wider, unless it is one word
+    script -qec "stty cols $1; '$choir' $2" screen >/dev/null </dev/null
+    check "$1 columns: $2" awk -v most="$1" '/^Script / { next } { sub(/\r$/, ""); line = $0; sub(/^ */, ""); ++n; if (length(line) > most && / /) { print line; bad = 1 } } END { exit bad || !n }' screen
+  }
+  narrow 60 "plan '$root/inputs/verify_gpt.json' --ranks 2 --all"
+  narrow 60 "inspect run --compare run/checkpoints/step_00000010"
+  narrow 80 "inspect run --compare run/checkpoints/step_00000010"
+  narrow 80 "train --check '$debug' data.train='[\"text.txt\"]' run.dir=new"
+  narrow 60 "train nosuch.json"
+  narrow 60 "train --describe train"
+  script -qec "stty cols 60; cd '$root' && jobs/launch -n 2 '$choir' train nosuch.json" screen >/dev/null </dev/null
+  check "an error under jobs/launch fits the terminal, too" awk '{ sub(/\r$/, "") } /^choir:|^  / { ++n; if (length($0) > 60) bad = 1 } END { exit bad || !n }' screen
+  run 0 plan "$root/inputs/verify_gpt.json" --ranks 8
+  check "a file gets longer lines" awk 'length($0) > 80 { ++n } END { exit !n }' stdout
 fi
 
 # Manifests and conversations.

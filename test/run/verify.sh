@@ -34,7 +34,8 @@ run 4 verify "$root/inputs/verify_gemma.json" model.attention_window=0 model.win
   model.rope_scaling_layers=all optimizer.epsilon=1e-4 model.norm_place=post --layouts "cp=4 context_mode=ring,cp=4 context_mode=ring-ulysses,tp=2 pp=2,dp=2 cp=2 recompute=full"
 expect "soft caps in a ring, and norms behind the branches alone" 0 "VALID: 4 layouts"
 run 4 verify "$deck" model.n_head=2 --layouts "cp=4,cp=3,cp=2 pp=2 context_mode=gather recompute=full,dp=2 cp=2 context_mode=ring zero=3,cp=3 context_mode=ring,cp=4 context_mode=ring-ulysses"
-expect "more context ranks than heads" 0 "VALID: 6 layouts"
+expect "more context ranks than heads" 0 "VALID: 6 layouts" \
+  "idle       rank 3 has nothing to do in dp=1 tp=1 pp=1 cp=3" "the smallest of 2 layouts with fewer ranks than the 4 that were started"
 run 0 verify "$deck" --layouts dp=1 --steps 1
 expect "one rank is no test of layouts" 0 "no layout on several ranks was tested: jobs/launch -n 4 $choir verify $deck"
 run 0 verify --help

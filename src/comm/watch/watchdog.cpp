@@ -109,7 +109,7 @@ bool abort_communicators(double seconds) {
 namespace {
 
 void say(const std::string& line) {
-  write_printable(stderr, line + "\n");
+  write_fitted(stderr, line + "\n");
   std::fflush(stderr);
 }
 

@@ -96,7 +96,8 @@ std::string to_string(const BenchReport& report) {
         "# above 100 %: the tensors of these rows fit into caches, and the ceiling is that of "
         "memory\n";
   return text + (report.valid()
-                     ? fmt::format("VALID: {} rows{}\n", report.rows.size(), noisy(report.noise))
+                     ? fmt::format("VALID: {}{}\n", counted(report.rows.size(), "row"),
+                                   noisy(report.noise))
                      : fmt::format("INVALID: {} of {} rows\n", wrong, report.rows.size()));
 }
 

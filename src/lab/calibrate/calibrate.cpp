@@ -544,28 +544,35 @@ Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOp
   c.name =
       fmt::format("{}, {} a node, on {}", counted(c.ranks, "rank"), c.ranks_per_node, host_name());
   broadcast_text(mesh.world(), c.name);
+  const std::size_t parts = 2 * options.precisions.size() + (c.ranks > 1 ? 2 : 0);
+  std::size_t part = 0;
+  const auto begin_part = [&](const std::string& contents) {
+    log.info("part {} of {}: {}", ++part, parts, contents);
+  };
+  const double began = now_seconds();
   const ContentionMeter meter;
   double disturbed[3] = {0, 0, 0};  // waited, stolen, spread
   if (!options.brief)
     log.info("calibrating: one to four minutes{} on idle cores, and longer on slow or busy ones",
              options.precisions.size() > 1 ? " for each precision" : "");
   for (const std::string& precision : options.precisions) {
-    log.info("products and attention of {}", precision);
+    begin_part("products and attention of " + precision);
     disturbed[2] =
         std::max(disturbed[2], add_products(c, mesh, device, log, precision, options.brief));
     add_attention(c, mesh, device, precision, options.brief);
-    log.info("steps of small models in {}, on each rank alone", precision);
+    begin_part("steps of small models in " + precision + ", on each rank alone");
     add_steps(options.families, c, mesh, device, log, precision, options.brief);
   }
   // Ranks that wait for each other may share cores on purpose, so this is the time before that.
   disturbed[0] = meter.waited();
   if (c.ranks > 1) {
-    log.info("messages");
+    begin_part("messages");
     add_calls(c, mesh, device, options.brief);
     add_overlaps(c, mesh, device);
-    log.info("steps of small models on all ranks");
+    begin_part("steps of small models on all ranks");
     add_waits(options.families, c, device, log, options.brief);
   }
+  log.info("calibrated in {}", format_duration(now_seconds() - began));
   disturbed[1] = meter.stolen();
   mesh.world().all_reduce(disturbed, 3, DType::f64, ReduceOp::max);
   c.noise = noise_text(disturbed[0], disturbed[1], disturbed[2]);

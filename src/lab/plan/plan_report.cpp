@@ -325,19 +325,23 @@ bool has_assumed_times(const PlanTarget& target) {
   return target.assumed_node && target.peak_flops > 0;
 }
 
-/// The line in place of a time that is not predicted.
+/// Lines of at most 100 columns behind a label.
+std::string labelled(std::string_view label, const std::string& text) {
+  constexpr std::size_t kIndent = 14;
+  return fmt::format("  {:<{}}", label, kIndent - 2) + wrap(text, 100, kIndent).substr(kIndent);
+}
+
+/// The text in place of a time that is not predicted.
 std::string no_duration_text(const PlanCase& request) {
   if (has_assumed_times(request.target))
-    return "time        not known: --calibration assumed predicts it from the maker's figures for "
-           "this card, and `choir calibrate` on such a machine measures it for --calibration FILE";
-  return "time        not known: `choir calibrate` measures this machine for --calibration, and "
-         "`choir bench step` times this deck";
+    return "not known: --calibration assumed predicts it, `choir calibrate` there measures it";
+  return "not known: `choir calibrate` measures this machine, `choir bench step` this deck";
 }
 
 /// The time of the whole run, as far as it is known. A NOISY calibration has a line of its own.
 std::string duration_text(const LayoutPlan& plan, const PlanCase& request) {
   const std::int64_t steps = request.deck.train.max_steps, interval = request.deck.eval.interval;
-  if (!plan.time) return request.calibration ? "" : wrap(no_duration_text(request), 100, 2);
+  if (!plan.time) return request.calibration ? "" : labelled("time", no_duration_text(request));
   std::string text = fmt::format("  time        {} of {}: about {}", counted(steps, "step"),
                                  step_text(plan.time->seconds),
                                  format_duration(static_cast<double>(steps) * plan.time->seconds));
@@ -347,6 +351,26 @@ std::string duration_text(const LayoutPlan& plan, const PlanCase& request) {
     text += fmt::format("; {} tokens", format_count(steps * std::llround(plan.time->seconds *
                                                                          plan.units_per_second())));
   return text + "\n";
+}
+
+/// A note on a plan that fits, but for which `choir tune` would leave more memory free.
+std::string full_memory_text(const LayoutPlan& plan, const PlanTarget& target) {
+  const double share = plan.needs() / plan.memory_limit;
+  if (!target.node_memory || share <= kTunedShareOfNode) return "";
+  return labelled("note",
+                  fmt::format("training may use all of the memory, and this fills {:.0f} % of "
+                              "it; `choir tune` keeps to {:.0f} %, because the rest of the "
+                              "system needs memory, too",
+                              100 * share, 100 * kTunedShareOfNode));
+}
+
+/// The reason for the chosen layout, and the file that would hold it.
+std::string choice_text(const LayoutChoice& chosen, const PlanCase& request,
+                        const PlanWords& words) {
+  std::string text =
+      fmt::format("the {}: {}", is_timed(request) ? "fastest" : "simplest", chosen.reason);
+  if (!chosen.why.empty()) text += "; " + chosen.why;
+  return words.out.empty() && words.preset.empty() ? text + "; --out FILE writes it" : text;
 }
 
 /// The lines to type in order to train by this plan.
@@ -398,15 +422,16 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Lay
         "number\n",
         counted(request.target.ranks_per_node, "GPU"));
   if (request.calibration && request.calibration->assumed)
-    text += wrap("assumed     " + request.calibration->description, 100, 2);
+    text += labelled("assumed", request.calibration->description);
   if (request.calibration && !request.calibration->noise.empty())
-    text += wrap(
-        "NOISY       the predicted times mean little, because the calibration was "
-        "disturbed (" +
-            request.calibration->noise + "): run choir calibrate again",
-        100, 2);
-  if (!request.target.note.empty()) text += wrap("note        " + request.target.note, 100, 2);
+    text += labelled("NOISY",
+                     "the predicted times mean little, because the calibration was disturbed (" +
+                         request.calibration->noise + "): run choir calibrate again");
+  if (!request.target.note.empty()) text += labelled("note", request.target.note);
   if (!own && chosen == nullptr) return text + "\n";
+  text += full_memory_text(chosen != nullptr ? chosen->plan : *plan, request.target);
+  if (chosen != nullptr && !chosen->changes.empty())
+    text += labelled("chosen", choice_text(*chosen, request, words));
   text += duration_text(chosen != nullptr ? chosen->plan : *plan, request);
   text += command_text(chosen, request, words);
   if (!words.preset.empty())

@@ -8,6 +8,10 @@
 
 namespace choir {
 
+/// The share of the memory of a node without GPUs that `choir tune` uses. The rest is for the
+/// system, the program, its readers and buffers.
+inline constexpr double kTunedShareOfNode = 0.8;
+
 struct PlanTarget {
   std::string name;                   ///< "H200", "the processor of this machine"
   DeviceKind kind = DeviceKind::cpu;  ///< the kind of device whose workspaces are planned

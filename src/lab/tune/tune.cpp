@@ -25,9 +25,6 @@
 namespace choir {
 namespace {
 
-/// The usable share of a node without GPUs. The rest is for the system, the program, its readers
-/// and buffers.
-constexpr double kUsableOfNode = 0.8;
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 /// Sets the ranks to those of this job, or of the requested one.
@@ -71,11 +68,11 @@ std::string take_memory(const TunePlace& place, Mesh& mesh, PlanCase& to) {
       bytes = memory_of_word(place.memory), limit = "--memory";
     else if (target.node_memory) {
       const double most = target.memory_of_rank(std::min(to.ranks, to.ranks_per_node));
-      bytes = kUsableOfNode * most;
+      bytes = kTunedShareOfNode * most;
       limit = fmt::format(
           "{:.0f} % of the {} of a rank that choir plan and training allow, because the rest "
           "of the system needs memory, too; --memory for another limit",
-          100 * kUsableOfNode, format_bytes(most));
+          100 * kTunedShareOfNode, format_bytes(most));
     } else
       bytes = target.memory / sharing_a_card(place, to), limit = "of the card";
   });

@@ -1,6 +1,7 @@
 // DuplexFamily: its keys in the deck with their checks, its micro-batches, and its runs.
 
 #include "src/models/duplex/family.hpp"
+#include "src/core/quantities.hpp"
 
 #include <algorithm>
 
@@ -295,12 +296,13 @@ std::vector<TiedNames> DuplexFamily::tied(const ModelConfig& config) const {
 std::string DuplexFamily::describe(const ModelConfig& config) const {
   const auto& c = config.as<DuplexConfig>();
   return fmt::format(
-      "encoder: {} blocks of {}, {} heads, chunks of {} frames of {:.0f} ms; language model: {} "
-      "layers of {}, {} heads ({} of keys and values), vocabulary {}, {} frames at most, {}; {} "
-      "codebooks of {}",
-      c.encoder.n_layer, c.encoder.n_embd, c.encoder.n_head, c.encoder.right_context + 1,
-      1000 * c.encoder.seconds_per_frame(), c.lm.n_layer, c.lm.n_embd, c.lm.n_head, c.lm.n_kv_head,
-      c.lm.vocab_size, c.lm.block_size, c.lm.tied ? "tied" : "not tied", c.codebooks, c.codes);
+      "encoder: {} of {}, {}, chunks of {} of {:.0f} ms; language model: {} of {}, {} ({} of keys "
+      "and values), vocabulary {}, {} at most, {}; {} of {}",
+      counted(c.encoder.n_layer, "block"), c.encoder.n_embd, counted(c.encoder.n_head, "head"),
+      counted(c.encoder.right_context + 1, "frame"), 1000 * c.encoder.seconds_per_frame(),
+      counted(c.lm.n_layer, "layer"), c.lm.n_embd, counted(c.lm.n_head, "head"), c.lm.n_kv_head,
+      c.lm.vocab_size, counted(c.lm.block_size, "frame"), c.lm.tied ? "tied" : "not tied",
+      counted(c.codebooks, "codebook"), c.codes);
 }
 
 ModelBatch DuplexFamily::fields(const ModelConfig& config, const BatchShape& shape) const {

@@ -2,6 +2,7 @@
 // its runs.
 
 #include "src/models/fastconformer/family.hpp"
+#include "src/core/quantities.hpp"
 
 #include <fmt/core.h>
 
@@ -382,11 +383,11 @@ UnitCosts FastConformerFamily::unit_costs(const ModelConfig& config) const {
 std::string FastConformerFamily::describe(const ModelConfig& config) const {
   const auto& c = config.as<FastConformerConfig>();
   return fmt::format(
-      "{} blocks of {}, {} heads, {} taps, subsampling {} with {} channels, {} symbols and the "
+      "{} of {}, {}, {} taps, subsampling {} with {} channels, {} symbols and the "
       "blank, dropout {}, stochastic depth {}, {} and {} masks of SpecAugment, dither {}",
-      c.n_layer, c.n_embd, c.n_head, c.conv_kernel, c.subsampling, c.subsampling_channels,
-      c.vocab_size, c.dropout, c.stochastic_depth, c.augment.frequency_masks, c.augment.time_masks,
-      c.mel.dither);
+      counted(c.n_layer, "block"), c.n_embd, counted(c.n_head, "head"), c.conv_kernel,
+      c.subsampling, c.subsampling_channels, c.vocab_size, c.dropout, c.stochastic_depth,
+      c.augment.frequency_masks, c.augment.time_masks, c.mel.dither);
 }
 
 ModelBatch FastConformerFamily::fields(const ModelConfig& config, const BatchShape& shape) const {
@@ -415,7 +416,8 @@ ops::BenchShape FastConformerFamily::op_shape(const ModelConfig& config,
           .vocabulary = c.vocab_size,
           .tokens = frames,
           .head_width = c.n_embd / c.n_head,
-          .speech = EncoderTower::op_shape(c, shape.samples, shape.audio_samples)};
+          .speech = EncoderTower::op_shape(c, shape.samples, shape.audio_samples),
+          .text = false};
 }
 
 void FastConformerFamily::clear(ModelBatch& batch) const {

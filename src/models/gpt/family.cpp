@@ -1,6 +1,7 @@
 // GptFamily: its keys in the deck, the fields of its micro-batches, and its runs.
 
 #include "src/models/gpt/family.hpp"
+#include "src/core/quantities.hpp"
 
 #include "choir/core/error.hpp"
 #include "choir/nn/layers/feed_forward.hpp"
@@ -524,10 +525,9 @@ std::int64_t GptFamily::query_heads(const ModelConfig& config) const {
 std::string GptFamily::describe(const ModelConfig& config) const {
   const auto& gpt = config.as<GptConfig>();
   return fmt::format(
-      "{} layers of {}, {} heads ({} of keys and values), vocabulary {}, blocks of "
-      "{}, dropout {}, {}",
-      gpt.n_layer, gpt.n_embd, gpt.n_head, gpt.n_kv_head, gpt.vocab_size, gpt.block_size,
-      gpt.dropout, gpt.tied ? "tied" : "not tied");
+      "{} of {}, {} ({} of keys and values), vocabulary {}, blocks of {}, dropout {}, {}",
+      counted(gpt.n_layer, "layer"), gpt.n_embd, counted(gpt.n_head, "head"), gpt.n_kv_head,
+      gpt.vocab_size, gpt.block_size, gpt.dropout, gpt.tied ? "tied" : "not tied");
 }
 
 BatchShape GptFamily::shape(const ModelConfig& config, std::int64_t samples) const {

@@ -2,6 +2,7 @@
 // runs.
 
 #include "src/models/salm/family.hpp"
+#include "src/core/quantities.hpp"
 
 #include <algorithm>
 
@@ -257,7 +258,7 @@ namespace {
 
 std::string adapter_text(const SalmAdapter& adapter) {
   std::string text;
-  if (adapter.layers > 0) text += fmt::format("; adapter: {} blocks", adapter.layers);
+  if (adapter.layers > 0) text += "; adapter: " + counted(adapter.layers, "block");
   if (adapter.stack > 1) text += fmt::format("; {} frames a row", adapter.stack);
   return text;
 }
@@ -267,11 +268,12 @@ std::string adapter_text(const SalmAdapter& adapter) {
 std::string SalmFamily::describe(const ModelConfig& config) const {
   const auto& c = config.as<SalmConfig>();
   return fmt::format(
-      "encoder: {} blocks of {}, {} heads, subsampling {}{}; language model: {} layers of {}, {} "
-      "heads ({} of keys and values), vocabulary {}, blocks of {}, {}",
-      c.encoder.n_layer, c.encoder.n_embd, c.encoder.n_head, c.encoder.subsampling,
-      adapter_text(c.adapter), c.lm.n_layer, c.lm.n_embd, c.lm.n_head, c.lm.n_kv_head,
-      c.lm.vocab_size, c.lm.block_size, c.lm.tied ? "tied" : "not tied");
+      "encoder: {} of {}, {}, subsampling {}{}; language model: {} of {}, {} ({} of keys and "
+      "values), vocabulary {}, blocks of {}, {}",
+      counted(c.encoder.n_layer, "block"), c.encoder.n_embd, counted(c.encoder.n_head, "head"),
+      c.encoder.subsampling, adapter_text(c.adapter), counted(c.lm.n_layer, "layer"), c.lm.n_embd,
+      counted(c.lm.n_head, "head"), c.lm.n_kv_head, c.lm.vocab_size, c.lm.block_size,
+      c.lm.tied ? "tied" : "not tied");
 }
 
 ModelBatch SalmFamily::fields(const ModelConfig& config, const BatchShape& shape) const {

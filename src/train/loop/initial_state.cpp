@@ -121,7 +121,8 @@ std::string WarmStart::headline() const {
 }
 
 std::string WarmStart::to_string() const {
-  std::string text = fmt::format("warm start from {}: {} tensors taken", path, taken.size());
+  std::string text =
+      fmt::format("warm start from {}: {} taken", path, counted(taken.size(), "tensor"));
   if (!fresh.empty())
     text += fmt::format("\n  {} begin anew ({}):{}", fresh.size(),
                         counted(fresh_elements, "parameter"), line_list(fresh));

@@ -213,6 +213,11 @@ void require_same_data(const ResumePoint& from, const Deck& deck, const std::str
   }
 }
 
+bool is_changed(const ResumePoint& from, const Deck& deck, std::string_view key) {
+  return std::ranges::any_of(deck_changes(from.meta.deck, deck),
+                             [&](const KeyChange& change) { return change.key == key; });
+}
+
 std::string changes_report(const ResumePoint& from, const Deck& deck, const LrSchedule& schedule,
                            std::int64_t step, int data_parallel) {
   const std::vector<KeyChange> changes = deck_changes(from.meta.deck, deck);

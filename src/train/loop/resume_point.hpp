@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "choir/core/log.hpp"
@@ -41,6 +42,9 @@ void require_allowed(const ResumePoint& from, const Deck& deck);
 /// Local.
 void require_same_data(const ResumePoint& from, const Deck& deck, const std::string& contents,
                        std::uint64_t vocab_hash);
+
+/// True if the value of this key differs from the checkpoint. Local.
+bool is_changed(const ResumePoint& from, const Deck& deck, std::string_view key);
 
 /// A line "  key: old -> new" for every key whose value differs from the checkpoint; if the
 /// learning rate changes, one line about it. "" if nothing differs. `step` steps are done;

@@ -150,18 +150,15 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
   if (compared) require_memory(plan, ranks.on_node, *device);
 }
 
-/// Compares the file system of the run with the size of a checkpoint: a save that finds no room
+/// Compares the file system of the run with the size of a checkpoint. A save that finds no room
 /// does not end a run, so this only warns.
-void check_room(const RunDirectory& directory, Engine& engine, const Deck& deck, Logger& log,
-                std::string& facts) {
-  const CheckpointRoom room = checkpoint_room(directory, engine, deck);
+std::string disk_fact(const CheckpointRoom& room) {
   const std::string warning = room.warning();
-  if (!warning.empty())
-    log.warn("{}", warning);
-  else if (room.known)
-    facts +=
-        fmt::format("disk: a checkpoint has {} of tensors, and a save reserves {}; {} are free\n",
-                    format_bytes(room.bytes), format_bytes(room.reserved), format_bytes(room.free));
+  if (!warning.empty()) return "warning: " + warning + "\n";
+  if (!room.known) return "";
+  return fmt::format("disk: a checkpoint has {} of tensors, and a save reserves {}; {} are free\n",
+                     format_bytes(room.bytes), format_bytes(room.reserved),
+                     format_bytes(room.free));
 }
 
 std::optional<Checkpoint> checkpoint_to_resume(const Deck& deck, const RunDirectory& directory,
@@ -224,18 +221,19 @@ std::string check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logge
   const auto planned = Mesh::planned(layout, 0, ranks.on_node);
   Engine engine(options, nowhere, *planned, Arena::kUnbounded);
   Faults(deck, 0).require_parameters(engine.instance());
-  check_room(directory, engine, deck, log, facts);
+  // Last, because a warning belongs beside the verdict.
+  const std::string disk = disk_fact(checkpoint_room(directory, engine, deck));
   facts += data->to_string() + "\n";
   if (!from) {
     for (const std::string& line :
          check_initial_state(engine.instance(), deck, data->vocabulary_json(), world))
       facts += line + "\n";
-    return facts;
+    return facts + disk;
   }
   check_tensors(engine, from->checkpoint);
   const Progress progress = progress_of(from->checkpoint, world);
   if (progress.step < deck.train.max_steps) data->require_resumable(progress.consumed_samples);
-  return facts + fmt::format("the run continues from {}\n", from->checkpoint.path);
+  return facts + fmt::format("the run continues from {}\n", from->checkpoint.path) + disk;
 }
 
 }  // namespace choir

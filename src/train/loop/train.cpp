@@ -2,6 +2,7 @@
 // checkpoints.
 
 #include "src/train/loop/train.hpp"
+#include "src/core/quantities.hpp"
 
 #include <omp.h>
 
@@ -257,7 +258,7 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
     report =
         changes_report(*from, deck, engine.options().schedule, progress.step, batch.data_parallel);
     if (!report.empty()) report = "changed since that checkpoint:" + report;
-    const bool precision = report.find("train.precision") != std::string::npos;
+    const bool precision = is_changed(*from, deck, "train.precision");
     if (precision && engine.mesh().rank() == 0) log.warn("{}", report);
     if (!report.empty() && !precision) log.info("{}", report);
   } else {
@@ -388,9 +389,8 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                     directory, log));
   const std::int64_t last = deck.train.max_steps;
   if (from && progress.step >= last) {
-    log.info(
-        "the run is complete, with {} steps for train.max_steps = {}; a larger number continues it",
-        progress.step, last);
+    log.info("the run is complete, with {} for train.max_steps = {}; a larger number continues it",
+             counted(progress.step, "step"), last);
     return ExitCode::done;
   }
   start.show("training", training_line(deck, options, progress.step + 1));

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {
@@ -53,6 +57,79 @@ TEST(Printable, JsonKeepsItsMeaning) {
 
 TEST(Printable, NoPartOfAMessageBeginsALineOfItsOwn) {
   EXPECT_EQ(printable_message("no 'a\n[E] b'\n  -> hint"), "no 'a\n  [E] b'\n  -> hint");
+}
+
+/// The lines of a text that are wider than `columns`.
+std::vector<std::string> too_wide(const std::string& text, std::size_t columns) {
+  std::vector<std::string> lines = split(text, '\n');
+  std::erase_if(lines, [&](const std::string& line) { return line.size() <= columns; });
+  return lines;
+}
+
+TEST(FittedText, AParagraphIsBrokenAnewAndKeepsItsIndent) {
+  const std::string words =
+      "the limit of a rank is what the node has, divided by its ranks, less what the system needs "
+      "for itself, and a deck that needs more is refused before anything is allocated on any rank";
+  const std::string made = wrap(words, 100, 2);
+  EXPECT_EQ(fitted(made, 100), made);
+  EXPECT_EQ(fitted(made, 0), made);
+  EXPECT_EQ(fitted(made, 72), wrap(words, 72, 2));
+  EXPECT_EQ(fitted("  memory      " + words + "\n", 72),
+            "  memory      " + wrap(words, 72, 14).substr(14));
+  EXPECT_EQ(fitted("choir: " + words + "\n", 72),
+            "choir: the limit of a rank is what the node has, divided by its ranks,\n"
+            "  less what the system needs for itself, and a deck that needs more is\n"
+            "  refused before anything is allocated on any rank\n");
+}
+
+TEST(FittedText, RowsOfATableAreCutAtTheSameColumn) {
+  const std::string table =
+      "# name             shape              rate       error   allowed\n"
+      "  layernorm+add    [768, 128]   11.24 GB/s     5.5e-08   1.3e-06      VALID\n"
+      "  gelu_forward     [768, 512]    3.14 GB/s     3.8e-08   1.0e-06      VALID\n";
+  EXPECT_EQ(fitted(table, 75), table);
+  EXPECT_EQ(fitted(table, 71),
+            "# name           shape             rate    error  allowed\n"
+            "  layernorm+add  [768, 128]  11.24 GB/s  5.5e-08  1.3e-06  VALID\n"
+            "  gelu_forward   [768, 512]   3.14 GB/s  3.8e-08  1.0e-06  VALID\n")
+      << "blanks between columns go first";
+  EXPECT_EQ(fitted(table, 62),
+            "# name          shape            rate   error allowed\n"
+            "  layernorm+add [768, 128] 11.24 GB/s 5.5e-08 1.3e-06 VALID\n"
+            "  gelu_forward  [768, 512]  3.14 GB/s 3.8e-08 1.0e-06 VALID\n")
+      << "then also the second of two";
+  EXPECT_EQ(fitted(table, 55),
+            "# name           shape             rate    error\n"
+            "    allowed\n"
+            "  layernorm+add  [768, 128]  11.24 GB/s  5.5e-08\n"
+            "    1.3e-06  VALID\n"
+            "  gelu_forward   [768, 512]   3.14 GB/s  3.8e-08\n"
+            "    1.0e-06  VALID\n");
+}
+
+TEST(FittedText, ACommandCanStillBeCopied) {
+  const std::string command =
+      "  type        jobs/launch -n 8 build/choir train inputs/debug.json parallel.tensor=2 "
+      "'data.train=[\"a long name.txt\"]'";
+  EXPECT_EQ(fitted(command, 60),
+            "  type        jobs/launch -n 8 build/choir train \\\n"
+            "              inputs/debug.json parallel.tensor=2 \\\n"
+            "              'data.train=[\"a long name.txt\"]'");
+}
+
+TEST(FittedText, ProgramsGetTheirLinesWhole) {
+  const std::string json =
+      "{\"name\": \"" + std::string(40, 'a') + " " + std::string(40, 'b') + "\"}\n";
+  EXPECT_EQ(fitted(json, 60), json);
+  const std::string path = std::string(90, '/') + "\n";
+  EXPECT_EQ(fitted(path, 60), path) << "a word is never divided";
+}
+
+TEST(FittedText, LettersOfSeveralBytesCountOnce) {
+  std::string umlauts, words;
+  for (int i = 0; i < 20; ++i) umlauts += "\xc3\xa4\xc3\xb6 ", words += "ao ";
+  EXPECT_EQ(split(fitted(umlauts, 60), '\n').size(), split(fitted(words, 60), '\n').size());
+  EXPECT_TRUE(too_wide(fitted(words + words + words, 60), 60).empty());
 }
 
 }  // namespace

@@ -84,6 +84,27 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
     EXPECT_TRUE(names.contains(name)) << name;
 }
 
+TEST(BenchOps, OpsOfOtherFamiliesAreLeftOut) {
+  CpuDevice device;
+  ops::BenchShape shape{.rows = 66, .width = 64, .hidden = 96, .vocabulary = 33, .tokens = 11};
+  const auto names_of = [&] {
+    std::set<std::string> names;
+    for (const auto& row : ops::bench_ops(device, shape, {DType::f32}, 1e-4, 1e9))
+      names.insert(row.name);
+    return names;
+  };
+  const std::set<std::string> text = names_of();
+  for (const char* of_speech : {"ctc", "log_mel", "normalise_features", "spec_augment"})
+    EXPECT_FALSE(text.contains(of_speech)) << of_speech;
+  EXPECT_TRUE(text.contains("rope"));
+  shape.speech = {2, 33, 10, 20, 24, 2, 5};
+  shape.text = false;
+  const std::set<std::string> speech = names_of();
+  for (const char* of_text : {"rope", "embedding_forward", "cross_entropy"})
+    EXPECT_FALSE(speech.contains(of_text)) << of_text;
+  EXPECT_TRUE(speech.contains("ctc") && speech.contains("dropout"));
+}
+
 TEST(BenchOps, LargeShapesAreCheckedInWindows) {
   CpuDevice device;
   for (const auto& row : ops::bench_ops(device, {1500, 32, 48, 70, 64, 16, 40000},

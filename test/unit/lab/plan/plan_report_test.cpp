@@ -86,8 +86,18 @@ TEST(PlanReport, TheAnswerComesFirst) {
   expect_contains(text, "  as written  dp=8 tp=2 pp=1 cp=1, zero 0, 2 x 12 sequences a rank: ");
   expect_contains(text, "  simplest    dp=");
   expect_contains(text, "  type        jobs/launch -n 16 build/choir train deck.json");
+  expect_contains(text, "  chosen      the simplest: every rank holds everything");
+  expect_contains(text, "; --out FILE writes it\n");
   EXPECT_EQ(text.find("assumed"), std::string::npos) << text;
   expect_narrow(text);
+  PlanCase full = request;
+  full.target.node_memory = true;
+  full.target.memory = 1.1 * plan.needs() * full.ranks_per_node;
+  const LayoutPlan close = plan_layout(full);
+  expect_contains(answer(&close, nullptr, nullptr, full, words),
+                  "  note        training may use all of the memory, and this fills 91 % of it; "
+                  "`choir tune` keeps to\n              80 %, ");
+  EXPECT_EQ(text.find("choir tune"), std::string::npos) << text;
   PlanCase small = request;
   small.target.memory = 1000;
   const LayoutPlan large = plan_layout(small);
