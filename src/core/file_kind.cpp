@@ -19,7 +19,7 @@ constexpr std::array<Magic, 8> kMagics{
     {{"GGUF"sv, FileKind::gguf},
      {"PK\x03\x04"sv, FileKind::zip},
      {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv, FileKind::torch_legacy},
-     {"\x1f\x8b"sv, FileKind::gzip},
+     {"\x1f\x8b\x08"sv, FileKind::gzip},
      {"\x89HDF\r\n\x1a\n"sv, FileKind::hdf5},
      {"\x93NUMPY"sv, FileKind::npy},
      {"MMIDIDX\0\0"sv, FileKind::megatron_index},
@@ -79,7 +79,7 @@ std::string_view describe(FileKind kind) {
     case FileKind::gguf:
       return "a GGUF file";
     case FileKind::zip:
-      return "a zip archive, as torch.save writes";
+      return "a zip archive, as torch.save, numpy.savez and word processors write";
     case FileKind::torch_legacy:
       return "a checkpoint of torch before version 1.6";
     case FileKind::tar:

@@ -212,9 +212,14 @@ void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioMa
     entry.path = tar;
     entry.member = file.starts_with("./") ? file.substr(2) : file;
   }
+  const std::string text_key = json.contains("text") ? "text" : other_text_key(json);
+  if (text_key.empty() && json.contains("text_filepath"))
+    throw AudioError(AudioFault::bad_line, "its text is in a file, \"text_filepath\"",
+                     "write the text itself into the line, as \"text\"");
   ManifestJson rest = json;
-  for (const char* said : {"id", "text", "duration", "lang", "_place"}) rest.erase(said);
-  describe_entry(entry, string_of(json, "text"), string_of(json, "lang"), rest, manifest);
+  for (const char* said : {"id", "duration", "lang", "_place"}) rest.erase(said);
+  rest.erase(text_key);
+  describe_entry(entry, string_of(json, text_key.c_str()), string_of(json, "lang"), rest, manifest);
   manifest.entries.push_back(std::move(entry));
 }
 

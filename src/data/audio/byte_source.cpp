@@ -56,6 +56,20 @@ class MemoryBytes final : public ByteSource {
   std::vector<char> bytes_;
 };
 
+class BytesBehind final : public ByteSource {
+ public:
+  BytesBehind(std::unique_ptr<ByteSource> source, std::int64_t offset)
+      : source_(std::move(source)), offset_(std::min(offset, source_->size())) {}
+  std::int64_t size() const override { return source_->size() - offset_; }
+
+ private:
+  std::int64_t read_original(std::int64_t offset, void* to, std::int64_t count) const override {
+    return source_->read_at(offset_ + offset, to, count);
+  }
+  std::unique_ptr<ByteSource> source_;
+  std::int64_t offset_;
+};
+
 template <class T>
 T number_at(const ByteSource& source, std::int64_t offset) {
   std::array<unsigned char, sizeof(T)> bytes{};
@@ -225,6 +239,10 @@ std::unique_ptr<ByteSource> bytes_of_file(const std::string& path) {
 
 std::unique_ptr<ByteSource> bytes_in_memory(std::vector<char> bytes) {
   return std::make_unique<MemoryBytes>(std::move(bytes));
+}
+
+std::unique_ptr<ByteSource> bytes_behind(std::unique_ptr<ByteSource> source, std::int64_t offset) {
+  return std::make_unique<BytesBehind>(std::move(source), offset);
 }
 
 HeaderFacts repair_header(ByteSource& source) {

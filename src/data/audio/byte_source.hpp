@@ -37,6 +37,8 @@ class ByteSource {
 /// Throws DataError for a file that cannot be opened.
 std::unique_ptr<ByteSource> bytes_of_file(const std::string& path);
 std::unique_ptr<ByteSource> bytes_in_memory(std::vector<char> bytes);
+/// The bytes from `offset` on.
+std::unique_ptr<ByteSource> bytes_behind(std::unique_ptr<ByteSource> source, std::int64_t offset);
 
 /// The facts of a header that its decoder does not see.
 struct HeaderFacts {

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "choir_features.hpp"
+#include "src/core/file_kind.hpp"
 #include "src/data/audio/audio_error.hpp"
 
 #ifdef CHOIR_HAVE_SNDFILE
@@ -59,17 +61,55 @@ void refuse_chained_ogg(const ByteSource& source, const std::string& name) {
   }
 }
 
+/// Beginnings of files that libsndfile does not read; the bytes are at an offset.
+struct OtherKind {
+  std::size_t offset;
+  std::string_view bytes, name;
+};
+using namespace std::string_view_literals;
+constexpr OtherKind kOtherKinds[] = {{4, "ftyp"sv, "MP4 or M4A"},
+                                     {0, "\x1A\x45\xDF\xA3"sv, "WebM or Matroska"},
+                                     {0, "\x30\x26\xB2\x75"sv, "WMA"},
+                                     {0, "wvpk"sv, "WavPack"},
+                                     {0, "MAC "sv, "Monkey's Audio"},
+                                     {0, "#!AMR"sv, "AMR"},
+                                     {28,
+                                      "\x7F"
+                                      "FLAC"sv,
+                                      "FLAC in Ogg"},
+                                     {28, "Speex"sv, "Speex"},
+                                     {0, "\xFF\xF1"sv, "AAC"},
+                                     {0, "\xFF\xF9"sv, "AAC"}};
+
+/// Names the kind of file that cannot be decoded.
+[[noreturn]] void refuse_unreadable(const ByteSource& source, const std::string& name,
+                                    const char* cause) {
+  constexpr const char* kConvert = "convert it: ffmpeg -i FILE FILE.flac";
+  std::string head(kFileKindBytes, '\0');
+  const std::int64_t got = source.read_at(0, head.data(), std::ssize(head));
+  head.resize(static_cast<std::size_t>(got));
+  for (const OtherKind& kind : kOtherKinds)
+    if (head.size() > kind.offset &&
+        std::string_view(head).substr(kind.offset).starts_with(kind.bytes))
+      throw AudioError(AudioFault::unreadable,
+                       fmt::format("'{}' is {}, which is not read", name, kind.name), kConvert);
+  const FileKind kind = file_kind(head);
+  if (kind == FileKind::unknown)
+    throw AudioError(AudioFault::unreadable,
+                     fmt::format("'{}' cannot be read as audio: {}", name, cause),
+                     fmt::format("if other programs play it, {}", kConvert));
+  throw AudioError(AudioFault::unreadable,
+                   fmt::format("'{}' is {}, not audio", name, describe(kind)),
+                   "name the sound file itself");
+}
+
 class SndfileStream final : public SoundStream {
  public:
   SndfileStream(std::unique_ptr<ByteSource> source, const std::string& name, float gain,
                 std::int64_t promised)
       : source_(std::move(source)), gain_(gain) {
     open();
-    if (file_ == nullptr)
-      throw AudioError(AudioFault::unreadable,
-                       fmt::format("'{}' cannot be read as audio: {}", name, sf_strerror(nullptr)),
-                       "if a player plays it, convert it: ffmpeg -i FILE FILE.flac; else copy it "
-                       "again from its source");
+    if (file_ == nullptr) refuse_unreadable(*source_, name, sf_strerror(nullptr));
     mpeg_ = (info_.format & SF_FORMAT_TYPEMASK) == kMpeg;
     if (mpeg_) return;
     const int kind = info_.format & SF_FORMAT_TYPEMASK;
@@ -203,6 +243,23 @@ class SndfileStream final : public SoundStream {
   std::string broken_;
 };
 
+/// Leaves out an ID3 tag in front of a file of chunks: libsndfile counts its bytes among those of
+/// the samples, and loses as many at the end.
+std::unique_ptr<ByteSource> without_tag(std::unique_ptr<ByteSource> source) {
+  constexpr std::int64_t kHead = 10;
+  constexpr unsigned char kHasFooter = 0x10;
+  std::array<unsigned char, kHead> head{};
+  if (source->read_at(0, head.data(), kHead) < kHead) return source;
+  std::int64_t size = 0;  // four bytes of seven bits
+  for (std::size_t i = 6; i < kHead; ++i) size = size * 128 + (head[i] & 0x7F);
+  size += kHead + ((head[5] & kHasFooter) != 0 ? kHead : 0);
+  std::array<char, 4> next{};
+  if (source->read_at(size, next.data(), 4) < 4) return source;
+  const std::string_view kind(next.data(), next.size());
+  const bool chunks = kind == "RIFF" || kind == "RF64" || kind == "FORM";
+  return chunks ? bytes_behind(std::move(source), size) : std::move(source);
+}
+
 }  // namespace
 
 std::unique_ptr<SoundStream> open_sound(std::unique_ptr<ByteSource> source,
@@ -212,6 +269,7 @@ std::unique_ptr<SoundStream> open_sound(std::unique_ptr<ByteSource> source,
     std::array<char, 3> head{};
     source->read_at(0, head.data(), 3);
     if (std::memcmp(head.data(), "ID3", 3) != 0) return open_mpeg(std::move(source), name);
+    source = without_tag(std::move(source));
   }
   const HeaderFacts facts = repair_header(*source);
   if (!facts.fault.empty())

@@ -304,8 +304,9 @@ ChatProgram::ChatProgram(std::string source, std::map<std::string, std::string> 
   const std::vector<Turn> asked{{.role = "user", .text = "a"}};
   try {
     const std::string without = render(asked, false), with = render(asked, true);
-    if (with.size() > without.size() && with.starts_with(without))
-      header_ = with.substr(without.size());
+    // Phi-3's writes an end of the text where no header stands.
+    const auto differs = std::mismatch(with.begin(), with.end(), without.begin(), without.end());
+    header_ = with.substr(static_cast<std::size_t>(differs.first - with.begin()));
   } catch (const DataError&) {
     header_.clear();  // each conversation reports the error with its place
   }

@@ -314,6 +314,7 @@ class Renderer {
     if (options_.chat == ChatTemplate::gemma) control("<bos>");
     if (options_.chat == ChatTemplate::olmo2) control("<|endoftext|>");
     if (!has_system_turns(options_.chat)) fold_system(turns);
+    if (alternates(options_.chat)) require_alternating(turns);
     for (const Turn& turn : turns) {
       add(turn);
       if (breaks_line_behind(options_.chat, turn, &turn == &turns.back())) text("\n");
@@ -327,6 +328,21 @@ class Renderer {
     using enum ChatTemplate;
     return chat == llama3 || chat == chatml || chat == phi3 || chat == phi4 || chat == phi4_mini ||
            chat == olmo2 || chat == granite;
+  }
+  /// True for templates of models whose users and answers take turns.
+  static bool alternates(ChatTemplate chat) {
+    return chat == ChatTemplate::llama2 || chat == ChatTemplate::mistral ||
+           chat == ChatTemplate::gemma;
+  }
+  void require_alternating(const std::vector<Turn>& turns) const {
+    for (std::size_t i = 1; i < turns.size(); ++i)
+      if (turns[i].role == turns[i - 1].role || turns[i].role == "system")
+        throw DataError(
+            fmt::format("{}: a turn of the {} follows one of the {}, which template '{}' does not "
+                        "have",
+                        conversation_.place, turns[i].role, turns[i - 1].role,
+                        name_of(options_.chat)),
+            "join turns of one role into one, and make a system turn the first");
   }
   /// A line break that belongs to no turn; OLMo's ends the texts of other turns than answers.
   static bool breaks_line_behind(ChatTemplate chat, const Turn& turn, bool last) {

@@ -37,8 +37,8 @@ std::string text_of(const ManifestJson& json, const char* key) {
   if (!value->is_array()) refuse(fmt::format("\"{}\" is not a text", key));
   std::string text;
   for (const ManifestJson& part : *value) {
-    if (!part.is_object() || part.value("type", ManifestJson()) != "text")
-      refuse(fmt::format("a part of \"{}\" is not a {{\"type\": \"text\"}}", key),
+    if (!part.is_object() || part.value("type", ManifestJson()) != "text" || !part.contains("text"))
+      refuse(fmt::format("a part of \"{}\" is not a {{\"type\": \"text\", \"text\": ...}}", key),
              "only text parts are supported");
     text += text_of(part, "text");
   }
@@ -63,6 +63,39 @@ std::size_t count_tags(std::string_view text) {
   return count;
 }
 
+constexpr std::initializer_list<const char*> kCountKeys{"weight", "loss", "train"};
+
+/// False for an answer that is not trained on: "weight" as in OpenAI's files, "loss" as in those of
+/// ms-swift and "train" as in those of Axolotl is 0 or false.
+bool counts_of(const ManifestJson& turn) {
+  bool counts = true;
+  for (const char* key : kCountKeys) {
+    const auto value = turn.find(key);
+    if (value == turn.end() || value->is_null()) continue;
+    const bool yes = *value == true || *value == 1, no = *value == false || *value == 0;
+    if (!yes && !no)
+      refuse(fmt::format("\"{}\" of a turn is {}", key, dumped(*value)),
+             "an answer is trained on or not: true or false, 1 or 0");
+    counts = counts && yes;
+  }
+  return counts;
+}
+
+/// Throws DataError for a line of preference data, whose answers are not all wanted.
+void refuse_preferences(const ManifestJson& json) {
+  const auto refuse_key = [](const std::string& key) {
+    refuse(
+        fmt::format("\"{}\" belongs to preference data, whose bad answers must not be learnt", key),
+        "write the preferred answers alone, as {\"messages\": [...]} or {\"prompt\", "
+        "\"completion\"}, and leave lines with a false \"label\" out");
+  };
+  for (const auto& [key, value] : json.items()) {
+    const bool held = value.is_structured() ? !value.empty() : value.is_string() && value != "";
+    if (held && (key.starts_with("rejected") || key.starts_with("chosen"))) refuse_key(key);
+    if ((key == "label" || key == "kto_tag") && value == false) refuse_key(key);
+  }
+}
+
 /// Replaces in one pass, in linear time even for a text of nothing but `from`.
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   std::string replaced;
@@ -81,11 +114,13 @@ class LineTurns {
   LineTurns(std::string folder, std::string archive)
       : folder_(std::move(folder)), archive_(std::move(archive)) {}
 
-  /// Joins neighbours of one role into one turn with a blank between them.
-  void add(Turn turn) {
-    if (turn.role == "system" && !turns_.empty())
-      refuse("a system turn follows other turns", "make it the first turn");
-    if (!turns_.empty() && turns_.back().role == turn.role && turns_.back().counts == turn.counts) {
+  /// Appends a turn. A `part` of a turn, as NeMo's files have them, is joined with a neighbour of
+  /// its role, with a blank between them.
+  void add(Turn turn, bool part = false) {
+    const bool follows = !turns_.empty() && turns_.back().role == turn.role;
+    if (follows && turn.role == "system")
+      refuse("two system turns follow each other", "join them into one");
+    if (follows && part && turns_.back().counts == turn.counts) {
       Turn& last = turns_.back();
       last.text += " " + turn.text;
       last.clips.insert(last.clips.end(), turn.clips.begin(), turn.clips.end());
@@ -94,10 +129,10 @@ class LineTurns {
       turns_.push_back(std::move(turn));
     }
   }
-  void add_text(const std::string& role, std::string text, bool counts = true) {
+  void add_text(const std::string& role, std::string text, bool counts = true, bool part = false) {
     for (const char* tag : {"<|audioplaceholder|>", "<|audio_placeholder|>"})
       replace_all(text, tag, kAudioTag);
-    add({.role = role, .text = std::move(text), .clips = {}, .counts = counts});
+    add({.role = role, .text = std::move(text), .clips = {}, .counts = counts}, part);
   }
   AudioClip clip(const std::string& path, double offset, double duration) const {
     if (!std::isfinite(offset) || offset < 0 || !std::isfinite(duration) || duration <= 0)
@@ -128,12 +163,18 @@ class LineTurns {
 
  private:
   /// Keys with which other programs give more of a conversation than its turns.
-  static constexpr std::string_view kMeaningful[] = {
-      "system",    "system_prompt",     "history",      "tools",
-      "functions", "tool_calls",        "tool_call_id", "function_call",
-      "reasoning", "thinking",          "images",       "image",
-      "videos",    "reasoning_content", "video",        "audios",
-      "audio",     "documents",         "context",      "prefix"};
+  static constexpr std::string_view kMeaningful[] = {"system",       "system_prompt",
+                                                     "history",      "tools",
+                                                     "functions",    "tool_calls",
+                                                     "tool_call_id", "function_call",
+                                                     "reasoning",    "thinking",
+                                                     "images",       "image",
+                                                     "videos",       "reasoning_content",
+                                                     "video",        "audios",
+                                                     "audio",        "documents",
+                                                     "context",      "prefix",
+                                                     "masked",       "mask",
+                                                     "trainable",    "chat_template_kwargs"};
 
   std::string folder_, archive_;
   std::vector<Turn> turns_;
@@ -159,9 +200,11 @@ void add_turns_beside(const ManifestJson& json, LineTurns& turns) {
 void add_messages(const ManifestJson& list, LineTurns& turns) {
   for (const ManifestJson& message : list) {
     if (!message.is_object()) refuse("a message is not an object");
-    turns.require_keys(message, {"role", "content", "weight"});
+    turns.require_keys(message, {"role", "content", "weight", "loss", "train"});
     const std::string role = role_of(text_of(message, "role"));
-    turns.add_text(role, text_of(message, "content"), number_of(message, "weight", 1) != 0);
+    if (!message.contains("content") || (message["content"].is_null() && role != "assistant"))
+      refuse(fmt::format("a message of the {} has no \"content\"", role));
+    turns.add_text(role, text_of(message, "content"), counts_of(message));
   }
 }
 
@@ -169,15 +212,19 @@ void add_conversation(const ManifestJson& json, LineTurns& turns) {
   const std::string sound = text_of(json, "sound");
   for (const ManifestJson& said : json["conversations"]) {
     if (!said.is_object()) refuse("a turn is not an object");
-    turns.require_keys(said, {"from", "value", "type", "duration", "offset"});
+    turns.require_keys(said,
+                       {"from", "value", "type", "duration", "offset", "weight", "loss", "train"});
     const std::string role = role_of(text_of(said, "from"));
     const std::string type = text_of(said, "type");
+    if (!said.contains("value")) refuse(fmt::format("a turn of the {} has no \"value\"", role));
     std::string value = text_of(said, "value");
+    const bool counts = counts_of(said), part = !type.empty();
     if (type == "audio") {
       turns.add({.role = role,
                  .text = kAudioTag,
                  .clips = {turns.clip(value, number_of(said, "offset", 0),
-                                      number_of(said, "duration", -1))}});
+                                      number_of(said, "duration", -1))}},
+                part);
     } else if (!type.empty() && type != "text") {
       refuse(fmt::format("a turn is of type '{}'", type), "text or audio");
     } else if (const auto at = value.find("<sound>"); !sound.empty() && at != std::string::npos) {
@@ -187,9 +234,17 @@ void add_conversation(const ManifestJson& json, LineTurns& turns) {
                  .clips = {turns.clip(sound, number_of(json, "offset", 0),
                                       number_of(json, "duration", -1))}});
     } else {
-      turns.add_text(role, std::move(value));
+      turns.add_text(role, std::move(value), counts, part);
     }
   }
+}
+
+/// A prompt or a completion: a text, or a list of messages, as in files of TRL.
+void add_side(const ManifestJson& json, const char* key, const char* role, LineTurns& turns) {
+  const ManifestJson& side = json[key];
+  if (side.is_array() && !side.empty() && side.front().is_object() && side.front().contains("role"))
+    return add_messages(side, turns);
+  turns.add_text(role, text_of(json, key));
 }
 
 std::string custom_text(const ManifestJson& json, const char* key) {
@@ -218,7 +273,8 @@ void add_cut_turns(const ManifestJson& json, const ManifestPlace& place, const s
   turns.add(
       {.role = "user",
        .text = kAudioTag,
-       .clips = {turns.clip(fs::absolute(entry.path).string(), entry.offset, entry.duration)}});
+       .clips = {turns.clip(fs::absolute(entry.path).string(), entry.offset, entry.duration)}},
+      true);
   turns.add_text("assistant", answer);
 }
 
@@ -238,6 +294,7 @@ struct LineContent {
 LineContent content_of(const ManifestJson& json, const ManifestPlace& place,
                        const std::string& context, const std::string& archive) {
   if (!json.is_object()) refuse("the line is not a JSON object");
+  refuse_preferences(json);
   LineTurns turns(place.folder, archive);
   const auto list = [&](const char* key) {
     return json.contains(key) && json[key].is_array() && !json[key].empty();
@@ -255,8 +312,8 @@ LineContent content_of(const ManifestJson& json, const ManifestPlace& place,
     turns.require_keys(json,
                        {"prompt", "completion", "system", "history", "id", "custom", "_skipme"});
     add_turns_beside(json, turns);
-    turns.add_text("user", text_of(json, "prompt"));
-    turns.add_text("assistant", text_of(json, "completion"));
+    add_side(json, "prompt", "user", turns);
+    add_side(json, "completion", "assistant", turns);
   } else if (json.contains("instruction") && json.contains("output")) {
     turns.require_keys(
         json, {"instruction", "input", "output", "system", "history", "id", "custom", "_skipme"});

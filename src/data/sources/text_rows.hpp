@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -36,6 +37,14 @@ class LineScanner {
   std::size_t at_ = 0;
   std::int64_t number_ = 0, offset_ = 0, position_ = 0;
 };
+
+/// A kind of file that is neither text nor raw tokens, and the cure, for messages.
+struct KnownKind {
+  std::string_view name, cure;
+};
+/// The kind whose beginning of at least `least_bytes` bytes a file has: a few bytes may also be the
+/// first of raw tokens.
+std::optional<KnownKind> known_kind(std::string_view head, std::size_t least_bytes);
 
 /// Local. Returns the number of bytes of the byte-order mark of UTF-8 at the beginning: 0 or 3.
 /// Throws DataError for a file that begins like another kind: an archive, a compressed file, an

@@ -11,7 +11,9 @@
 #include "src/core/hash.hpp"
 #include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
+#include "src/data/sources/text_rows.hpp"
 #include "src/data/text/token_file.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {
@@ -54,6 +56,59 @@ LlmcHeader llmc_header(const std::string& path) {
     return {kind.token_bytes, first[2]};
   }
   return {};
+}
+
+/// True for the first bytes of a text: no control characters, and valid UTF-8. Tokens of 16 bits
+/// have such bytes alone only if there are a few of them.
+bool reads_as_text(std::string_view head) {
+  constexpr std::size_t kFewest = 64;
+  const auto is_control = [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r';
+  };
+  if (head.size() < kFewest || std::any_of(head.begin(), head.end(), is_control)) return false;
+  const std::size_t valid = valid_utf8(head);
+  return valid == head.size() || first_code_point(head.substr(valid)).incomplete;
+}
+
+/// True if three of four words are 0, as in ids of 64 bits: NumPy's default, which numpy.tofile()
+/// writes.
+bool has_64_bits(const std::vector<std::uint16_t>& words) {
+  constexpr std::size_t kFewest = 4 * 32;
+  if (words.size() < kFewest) return false;
+  bool first_words = false;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i % 4 == 0) first_words = first_words || words[i] > 0;
+    // An id above 65,535 has a second word, of at most 15.
+    const std::uint16_t most = i % 4 == 0 ? UINT16_MAX : i % 4 == 1 ? 15 : 0;
+    if (words[i] > most) return false;
+  }
+  return first_words;
+}
+
+/// Throws DataError for a file that has other contents than tokens of 16 or 32 bits without a
+/// header.
+void require_raw_tokens(const std::string& path) {
+  constexpr std::int64_t kSeen = 4096;
+  constexpr std::size_t kBytesOfKind = 3;  // two bytes may be a token
+  const PosixFile file = PosixFile::for_reading(path);
+  std::string head(static_cast<std::size_t>(std::min(file.size(), kSeen)), '\0');
+  file.read_at(head.data(), head.size(), 0);
+  const auto refuse = [&](std::string_view what, std::string_view cure) {
+    throw DataError(fmt::format("token file '{}' is {}, not raw token ids", path, what),
+                    std::string(cure));
+  };
+  if (const auto known = known_kind(head, kBytesOfKind)) refuse(known->name, known->cure);
+  if (reads_as_text(head))
+    refuse("text",
+           "give it a name that ends in .txt (.jsonl for JSON lines): texts are tokenised with "
+           "data.tokenizer or `choir prepare text`");
+  std::vector<std::uint16_t> words(file.size() % 8 == 0 ? head.size() / sizeof(std::uint16_t) : 0);
+  std::memcpy(words.data(), head.data(), words.size() * sizeof words[0]);
+  if (has_64_bits(words))
+    refuse("an array of 64-bit integers",
+           fmt::format("ids have 16 or 32 bits; in Python: numpy.fromfile('{}', 'int64')"
+                       ".astype('uint32').tofile('NEW.bin')",
+                       path));
 }
 
 /// 4 if the raw tokens of a file have 32 bits, as the ids of vocabularies above 65,536 must. Their
@@ -227,7 +282,10 @@ void TokenStream::add(const std::string& path, TokenFormat format) {
                         "it is truncated or damaged");
       return;
     }
-  if (format == TokenFormat::nanogpt) return add_raw(path, raw_token_bytes(path));
+  if (format == TokenFormat::nanogpt) {
+    require_raw_tokens(path);
+    return add_raw(path, raw_token_bytes(path));
+  }
   add_raw(path, read_megatron_index(index_beside(path), path));
   files_.back().index = index_beside(path);
 }

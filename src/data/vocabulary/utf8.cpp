@@ -53,9 +53,17 @@ std::string name_code_point(char32_t c) {
   return fmt::format("'{}' (U+{:04X})", text, code);
 }
 
+namespace {
+
+/// The wrong encoding gives a text that is valid UTF-8 and has other letters.
+constexpr const char* kFindEncoding =
+    "find out its encoding (`file -i FILE` guesses it) and convert it: iconv -f ENCODING -t utf-8 "
+    "FILE > NEW; latin1 is right only for Western languages";
+
+}  // namespace
+
 void refuse_utf8(std::string_view source, std::int64_t byte) {
-  throw DataError(fmt::format("{} is not UTF-8 at byte {}", source, byte),
-                  "convert it, for example with: iconv -f latin1 -t utf-8");
+  throw DataError(fmt::format("{} is not UTF-8 at byte {}", source, byte), kFindEncoding);
 }
 
 std::size_t valid_utf8(std::string_view text) {
@@ -83,7 +91,7 @@ std::string_view whole_characters(std::string_view text, bool more_follows, std:
   if (valid < text.size() && !(more_follows && first_code_point(text.substr(valid)).incomplete))
     throw DataError(
         fmt::format("{} is not UTF-8 at byte {}", source, base + static_cast<std::int64_t>(valid)),
-        "convert it, for example with: iconv -f latin1 -t utf-8");
+        kFindEncoding);
   return text.substr(0, valid);
 }
 

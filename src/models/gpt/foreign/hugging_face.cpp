@@ -33,6 +33,7 @@ struct LlamaLike {
   std::int64_t head_width = 0;      ///< 0: hidden_size / num_attention_heads
   std::int64_t window = 0;          ///< 0: none, unless use_sliding_window
   bool window_if_given = false;     ///< then one that the file has is used
+  bool windowless = false;          ///< its class has no window, whatever the file says
   std::int64_t unwindowed = 0;      ///< first layers that then have no window
   bool windows_where_bare = false;  ///< then only layers without rotary positions have one
   std::int64_t bare_layer = 0;      ///< interval of layers without rotary positions; 0: none
@@ -96,6 +97,7 @@ ops::RopeScaling read_scaling(KeyReader& keys, const std::string& type, std::int
     s.beta_fast = keys.real("beta_fast", 32);
     s.beta_slow = keys.real("beta_slow", 1);
     s.truncate = keys.flag("truncate", true);
+    keys.harmless({"finetuned"});  // true or false, the angles are the same
     s.attention_factor = read_attention_factor(keys, s.factor);
   }
   return s;
@@ -284,6 +286,9 @@ void read_layer_types(KeyReader& keys, const nlohmann::json& types, GptConfig& c
 }  // namespace
 
 void read_window(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
+  if (like.windowless)
+    return keys.harmless(
+        {"sliding_window", "use_sliding_window", "max_window_layers", "layer_types"});
   const bool said = keys.has("sliding_window"), always = like.window > 0;
   const std::int64_t size = said                           ? keys.needed("sliding_window")
                             : keys.knows("sliding_window") ? 0
@@ -296,6 +301,7 @@ void read_window(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
       alternates ? keys.whole("sliding_window_pattern", like.full_interval) : 0;
   if (alternates)
     keys.only("_sliding_window_pattern", interval, "another number than sliding_window_pattern");
+  keys.only("sliding_window_size", size, "another number than sliding_window");
   const nlohmann::json* types = keys.value("layer_types");
   c.window = used ? size : 0;
   if (types != nullptr) {
@@ -316,7 +322,7 @@ void read_window(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
 namespace {
 
 constexpr std::array<LlamaLike, 12> kLlamaLike{{
-    {.type = "llama", .has_biases = true, .window_if_given = true},
+    {.type = "llama", .has_biases = true, .windowless = true},
     {.type = "mistral", .needs_kv_heads = true, .window = 4096},
     {.type = "qwen2", .needs_kv_heads = true, .qkv_bias = true, .unwindowed = 28},
     {.type = "qwen3",
@@ -387,102 +393,49 @@ struct ActivationName {
   std::string_view there;
   ops::Activation activation;
 };
-constexpr std::array<ActivationName, 6> kActivationNames{{
+constexpr std::array<ActivationName, 8> kActivationNames{{
     {"gelu_new", ops::Activation::gelu_tanh},
     {"gelu_pytorch_tanh", ops::Activation::gelu_tanh},
     {"gelu_fast", ops::Activation::gelu_tanh},
     {"gelu", ops::Activation::gelu},
+    {"gelu_python", ops::Activation::gelu},
     {"relu", ops::Activation::relu},
     {"silu", ops::Activation::silu},
+    {"swish", ops::Activation::silu},
 }};
+
+/// Keys of the class of all configurations, and of tools, without effect on a forward pass.
+constexpr std::string_view kHarmless =
+    "architectures model_type bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id "
+    "dtype torch_dtype initializer_range transformers_version use_cache _name_or_path "
+    "name_or_path transformers.js_config attention_dropout is_llama_config id2label label2id "
+    "tokenizer_class gradient_checkpointing output_attentions output_hidden_states return_dict "
+    "torchscript _from_model_config task_specific_params _attn_implementation_autoset "
+    "_attn_implementation attn_implementation _flash_attn_2_enabled _commit_hash "
+    "chunk_size_feed_forward problem_type finetuning_task num_labels _num_labels is_decoder "
+    "use_bfloat16 xla_device tf_legacy_loss output_past predict_special_tokens "
+    "max_sequence_length model_max_length unsloth_version unsloth_fixed mask_token_id "
+    "cls_token_id decoder_start_token_id";
+/// Settings of generation, which version 4 writes here, too; they travel with the tokenizer.
+constexpr std::string_view kOfGeneration =
+    "bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping "
+    "encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id "
+    "forced_eos_token_id length_penalty max_length max_new_tokens min_length "
+    "no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_scores "
+    "penalty_alpha prefix remove_invalid_values repetition_penalty return_dict_in_generate "
+    "suppress_tokens temperature top_k top_p typical_p";
 
 /// Accepts keys that do not affect a forward pass. Dropout is not used in inference, and
 /// fine-tuning has its own key for it.
 void pass_over(KeyReader& keys) {
-  keys.harmless({"architectures",
-                 "model_type",
-                 "bos_token_id",
-                 "eos_token_id",
-                 "pad_token_id",
-                 "unk_token_id",
-                 "sep_token_id",
-                 "dtype",
-                 "torch_dtype",
-                 "initializer_range",
-                 "transformers_version",
-                 "use_cache",
-                 "_name_or_path",
-                 "name_or_path",
-                 "transformers.js_config",
-                 "attention_dropout",
-                 "is_llama_config",
-                 "id2label",
-                 "label2id",
-                 "tokenizer_class",
-                 "gradient_checkpointing",
-                 "output_attentions",
-                 "output_hidden_states",
-                 "return_dict",
-                 "torchscript",
-                 "_from_model_config",
-                 "task_specific_params",
-                 "_attn_implementation_autoset",
-                 "_attn_implementation",
-                 "attn_implementation",
-                 "_flash_attn_2_enabled",
-                 "_commit_hash",
-                 "chunk_size_feed_forward",
-                 "problem_type",
-                 "finetuning_task",
-                 "num_labels",
-                 "is_decoder",
-                 "use_bfloat16",
-                 "xla_device",
-                 "tf_legacy_loss",
-                 "output_past",
-                 "predict_special_tokens",
-                 "max_sequence_length",
-                 "unsloth_version",
-                 "unsloth_fixed",
-                 "mask_token_id",
-                 "cls_token_id",
-                 "decoder_start_token_id"});
-  // Version 4 writes settings of generation here, too; they travel with the tokenizer.
-  keys.harmless({"bad_words_ids",
-                 "begin_suppress_tokens",
-                 "diversity_penalty",
-                 "do_sample",
-                 "early_stopping",
-                 "encoder_no_repeat_ngram_size",
-                 "exponential_decay_length_penalty",
-                 "forced_bos_token_id",
-                 "forced_eos_token_id",
-                 "length_penalty",
-                 "max_length",
-                 "max_new_tokens",
-                 "min_length",
-                 "no_repeat_ngram_size",
-                 "num_beam_groups",
-                 "num_beams",
-                 "num_return_sequences",
-                 "output_scores",
-                 "penalty_alpha",
-                 "prefix",
-                 "remove_invalid_values",
-                 "repetition_penalty",
-                 "return_dict_in_generate",
-                 "suppress_tokens",
-                 "temperature",
-                 "top_k",
-                 "top_p",
-                 "typical_p"});
+  keys.harmless(split(kHarmless, ' '));
+  keys.harmless(split(kOfGeneration, ' '));
   keys.only("is_encoder_decoder", false, "only decoders are read");
   keys.only("tie_encoder_decoder", false, "only decoders are read");
   keys.only("add_cross_attention", false, "cross-attention is not supported");
   keys.only("pruned_heads", nlohmann::json::object(), "removed heads are not supported");
   keys.only("use_mrope", false, "rotary angles in three dimensions are not supported");
   keys.only("n_special", 0, "further rows of the embedding are not supported");
-  keys.only("auto_map", nullptr, "code of the model's own may compute something else");
   // The tensors of bitsandbytes carry their own descriptions, which dequantised() reads.
   if (const nlohmann::json* config = keys.value("quantization_config");
       config != nullptr &&
@@ -490,6 +443,36 @@ void pass_over(KeyReader& keys) {
     keys.problem("quantization_config",
                  "of quantised weights only those of bitsandbytes (nf4, int8) are read; save the "
                  "model in bf16");
+}
+
+/// A name in small letters and without underscores.
+std::string plain_name(std::string_view name) {
+  std::string plain;
+  for (const char c : name)
+    if (c != '_') plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return plain;
+}
+
+/// Accepts code of the model's own if its classes have the names of those in transformers, which
+/// then uses its own classes, too: {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}.
+void read_auto_map(KeyReader& keys, std::string type) {
+  const nlohmann::json* map = keys.value("auto_map");
+  if (map == nullptr) return;
+  if (type.ends_with("_text")) type.resize(type.size() - 5);
+  const std::string family = plain_name(type);
+  const auto known = [&](const std::string& loader, const nlohmann::json& name) {
+    if (loader.starts_with("AutoTokenizer")) return true;
+    if (!name.is_string()) return false;
+    const std::string path = name.get<std::string>();
+    const std::string there = plain_name(path.substr(path.rfind('.') + 1));
+    for (const char* kind : {"config", "model", "forcausallm", "lmheadmodel",
+                             "forsequenceclassification", "fortokenclassification"})
+      if (there == family + kind) return true;
+    return false;
+  };
+  bool all = map->is_object();
+  for (const auto& [loader, name] : map->items()) all = all && known(loader, name);
+  if (!all) keys.problem("auto_map", "code of the model's own may compute something else");
 }
 
 /// Reads an activation without a gate.
@@ -624,14 +607,26 @@ void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std:
   if (width * c.n_head != c.n_embd) c.own_head_width = width;
   c.activation = like.gemma ? ops::Activation::geglu : ops::Activation::swiglu;
   if (like.gemma) read_gemma(keys, like, c);
-  if (!like.gemma) keys.only("hidden_act", "silu", "only silu, of SwiGLU, is supported");
+  if (const std::string gate = keys.text("hidden_act", "silu");
+      !like.gemma && gate != "silu" && gate != "swish")
+    keys.problem("hidden_act", "only silu, of SwiGLU, is supported");
   if (like.multipliers) read_multipliers(keys, c);
   keys.only("pretraining_tp", 1, "not supported");
   if (like.dialect == Dialect::hf_phi3 || like.norm_place == NormPlace::post)
     keys.only("attention_bias", false, "biases of attention alone are not supported");
-  // Phi-3 chooses its list of angles by the latter, and has none.
-  if (like.dialect == Dialect::hf_phi3)
+  // Phi-3 chooses its list of angles by the latter, and has none. Phi-4-mini has keys of a model
+  // that mixes kinds of attention.
+  if (like.dialect == Dialect::hf_phi3) {
     keys.harmless({"embd_pdrop", "resid_pdrop", "original_max_position_embeddings"});
+    keys.only("full_attn_mod", 1, "attention in some layers alone is not supported");
+    keys.only("interpolate_factor", 1, "interpolated positions are not supported");
+  }
+  keys.only("lm_head_bias", false, "a bias of the head is not supported");
+  if (!like.has_biases && !like.gemma) {
+    // The classes of Mistral and Qwen2 have no such key, and the same biases whatever it says.
+    if (like.dialect == Dialect::hf_llama) keys.harmless({"attention_bias"});
+    keys.only("mlp_bias", false, "biases of the feed-forward layers are not supported");
+  }
   read_window(keys, like, c);
   read_bare_layers(keys, like, c);
   read_rope(keys, like, c, source, problems);
@@ -655,6 +650,7 @@ ForeignModel model_from_hf(const std::string& text, const std::string& source, b
   GptConfig& c = model.config;
   const std::string type = keys.text("model_type", "");
   std::vector<std::string> problems;
+  read_auto_map(keys, type);
   c.vocab_size = keys.needed("vocab_size");
   const auto like = std::find_if(kLlamaLike.begin(), kLlamaLike.end(),
                                  [&](const LlamaLike& one) { return one.type == type; });

@@ -176,8 +176,13 @@ struct Fit {
         different.push_back(
             fmt::format("{} is {}, which is not read", entry.name, name_of(entry.encoding)));
     }
+    // A single number beside the model is the loss or a count of the trainer's.
+    const auto is_count = [](const TensorEntry& entry) {
+      return entry.shape.rank() == 0 && entry.name.find('.') == std::string::npos;
+    };
     for (const TensorEntry& entry : weights.tensors())
-      if (!used.contains(entry.name) && !is_no_weight(name_in_table(entry.name, dialect), dialect))
+      if (!used.contains(entry.name) && !is_count(entry) &&
+          !is_no_weight(name_in_table(entry.name, dialect), dialect))
         unused.push_back(entry.name);
   }
 
@@ -197,7 +202,12 @@ struct Fit {
     };
     add("of another shape or type", different, false,
         "the description is of another model, or the file is damaged");
-    add("missing", missing, request.allow_missing, "--allow-missing initialises them");
+    const bool head_alone = missing.size() == 1 && (missing.front() == "lm_head.weight" ||
+                                                    missing.front() == "embed_out.weight");
+    add("missing", missing, request.allow_missing,
+        head_alone ? "a model whose head is its embedding has \"tie_word_embeddings\": true in "
+                     "config.json; --allow-missing initialises a new head"
+                   : "--allow-missing initialises them");
     add("unused", unused, request.allow_unused, "--allow-unused ignores them");
     if (!text.empty()) throw StorageError(fmt::format("'{}' does not fit:{}", path, text), hint);
   }

@@ -345,15 +345,26 @@ bool repeats_head(Dialect dialect) {
 namespace {
 
 /// Prefixes of trainers: the entry of a checkpoint that holds the model, and the classes that wrap
-/// it (torch.compile, DistributedDataParallel, DeepSpeed).
-constexpr std::string_view kWrappers[] = {"state_dict/", "model_state_dict/", "model/",
-                                          "_orig_mod.",  "module.",           "_forward_module."};
+/// it (DistributedDataParallel, DeepSpeed, a merged model of PEFT).
+constexpr std::string_view kWrappers[] = {
+    "state_dict/", "model_state_dict/", "model/",           "module/",
+    "module.",     "_forward_module.",  "base_model.model."};
+/// The classes that wrap the model or its layers: torch.compile, FSDP, recomputed activations.
+constexpr std::string_view kLayerWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                               "_checkpoint_wrapped_module."};
 
-std::string_view unwrapped(std::string_view name) {
+std::string unwrapped(std::string_view wrapped) {
+  std::string name(wrapped);
+  for (const std::string_view wrapper : kLayerWrappers)
+    for (auto at = name.find(wrapper); at != name.npos; at = name.find(wrapper, at))
+      if (at == 0 || name[at - 1] == '.' || name[at - 1] == '/')
+        name.erase(at, wrapper.size());
+      else
+        at += wrapper.size();
   for (bool again = true; again;) {
     again = false;
     for (const std::string_view wrapper : kWrappers)
-      if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size()), again = true;
+      if (name.starts_with(wrapper)) name.erase(0, wrapper.size()), again = true;
   }
   return name;
 }
@@ -365,11 +376,12 @@ bool begins_with_any(std::string_view name, std::initializer_list<std::string_vi
 
 }  // namespace
 
-std::string name_in_table(std::string_view name, Dialect dialect) {
+std::string name_in_table(std::string_view wrapped, Dialect dialect) {
   const bool llama = is_hf_llama(dialect), neox = dialect == Dialect::hf_neox;
   if (!llama && !neox && dialect != Dialect::hf_gpt2 && dialect != Dialect::nanogpt)
-    return std::string(name);
-  name = unwrapped(name);
+    return std::string(wrapped);
+  const std::string bare = unwrapped(wrapped);
+  std::string_view name = bare;
   // A module of a trainer may hold the model as its member "model".
   const std::string_view inner = llama  ? "model.model."
                                  : neox ? "model.gpt_neox."

@@ -69,7 +69,7 @@ bool repeats_head(Dialect dialect);
 
 /// The name of a file's tensor in the table: without the prefixes that some programs add, and with
 /// those that others omit.
-std::string name_in_table(std::string_view name, Dialect dialect);
+std::string name_in_table(std::string_view wrapped, Dialect dialect);
 
 /// True for a tensor that is not a weight: a mask, a table of angles, optimizer state.
 bool is_no_weight(std::string_view name_in_table, Dialect dialect);

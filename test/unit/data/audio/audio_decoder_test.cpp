@@ -242,6 +242,32 @@ TEST_F(Sound, WhatCannotBeReadIsNamed) {
       << fault;
 }
 
+TEST_F(Sound, OtherKindsOfFilesAreNamedWithACure) {
+  const struct {
+    std::string bytes, kind, cure;
+  } kinds[] = {
+      {std::string("\0\0\0\x20"
+                   "ftypM4A \0\0\0\0",
+                   16),
+       "is MP4 or M4A", "ffmpeg"},
+      {"\x1a\x45\xdf\xa3 webm", "is WebM or Matroska", "ffmpeg"},
+      {"wvpk and more", "is WavPack", "ffmpeg"},
+      {"<!DOCTYPE html><html>404</html>", "is a page of HTML", "the sound file itself"},
+      {"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS", "itself"},
+      {"this is no sound at all, only a text", "cannot be read as audio", "ffmpeg"}};
+  for (const auto& one : kinds) {
+    test::write_bytes(folder_ / "a.wav", one.bytes);
+    try {
+      AudioDecoder::from_file(folder_ / "a.wav");
+      ADD_FAILURE() << one.kind;
+    } catch (const AudioError& error) {
+      EXPECT_EQ(error.fault(), AudioFault::unreadable);
+      EXPECT_NE(std::string(error.what()).find(one.kind), std::string::npos) << error.what();
+      EXPECT_NE(error.hint().find(one.cure), std::string::npos) << error.hint();
+    }
+  }
+}
+
 TEST_F(Sound, DamageIsNamedWhenAManifestIsMade) {
   const auto make = [&](double hours) {
     return write_folder_manifest({folder_ / "sound"}, folder_ / "made.json",

@@ -57,6 +57,23 @@ TEST_F(ManifestOnDisk, LinesOfNemo) {
   EXPECT_TRUE(m.entries[2].whole);
 }
 
+// The names are those that `choir prepare manifest` renames; NeMo reads "normalized_text", too.
+TEST_F(ManifestOnDisk, TextsUnderOtherNamesAreTaken) {
+  for (const char* key : {"normalized_text", "transcript", "sentence"}) {
+    const AudioManifest m =
+        read(fmt::format(R"({{"audio_filepath":"a.wav","duration":1,"{}":"one"}})", key));
+    ASSERT_EQ(m.entries.size(), 1u) << key;
+    EXPECT_EQ(m.without_text, 0) << key;
+    EXPECT_EQ(m.entries[0].line(1), R"({"id":"a.wav","text":"one","duration":1.0,)"
+                                    R"("audio_filepath":"a.wav"})");
+  }
+  const AudioManifest both =
+      read(R"({"audio_filepath":"a.wav","duration":1,"text":"one","transcript":"two"})");
+  EXPECT_NE(both.entries[0].line(1).find(R"("text":"one")"), std::string::npos);
+  EXPECT_EQ(why(R"({"audio_filepath":"a.wav","duration":1,"text_filepath":"a.txt"})"),
+            "bad line: its text is in a file, \"text_filepath\"");
+}
+
 TEST_F(ManifestOnDisk, ChannelsAndIntegerIdsOfNemoAreRead) {
   const AudioManifest m = read(R"({"audio_filepath":"s.wav","duration":1,"channel":1,"id":42})");
   ASSERT_EQ(m.entries.size(), 1u);

@@ -102,6 +102,16 @@ TEST_F(SoundLength, WavFromAPipeHasAllSamples) {
   EXPECT_EQ(all(decoder), x) << "only the size of the data is missing";
 }
 
+// libsndfile takes the bytes of the tag from the end of the samples.
+TEST_F(SoundLength, WavBehindAnId3TagHasAllSamples) {
+  const auto x = chirp(4001);
+  const std::string wav = written("a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, x);
+  const std::string tag = std::string("ID3\x03\0\0\0\0\x01\x02", 10) + std::string(130, '\0');
+  AudioDecoder decoder = open(tag + wav);
+  EXPECT_EQ(all(decoder), x);
+  expect_segments_equal_the_whole(tag + wav, x);
+}
+
 TEST_F(SoundLength, EmptyDataWithOtherChunksHasNoSamples) {
   std::string bytes = written("a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, chirp(100));
   const std::size_t data = bytes.find("data") + 4;

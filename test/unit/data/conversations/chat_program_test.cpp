@@ -78,6 +78,18 @@ std::string shown(const ChatProgram& p, const Conversation& conversation, ByteCh
   return show_encoded(encode_by_program(p, conversation, system, tokenizer), tokenizer, "{", "}");
 }
 
+// Phi-3's template: where no answer follows, it writes the end of the text instead of a header.
+TEST(ChatProgram, TheHeaderIsFoundWhereAnEndStandsInItsPlace) {
+  const ChatProgram phi = program(
+      "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] + '<|end|>\n' }}"
+      "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}"
+      "{% else %}{{ '<|endoftext|>' }}{% endif %}");
+  ByteChat tokenizer({"<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"});
+  EXPECT_EQ(shown(phi, two_questions(false), tokenizer),
+            "<|user|>\nHi<|end|>\n<|assistant|>\n{Hello!<|end|>}\n<|user|>\n2+2?<|end|>\n"
+            "<|assistant|>\n{4<|end|>}\n<|endoftext|>");
+}
+
 /// A program with the system turn in front of the first or the last turn of the user.
 std::string folding(const std::string& where, const std::string& user, const std::string& behind,
                     const std::string& answer) {

@@ -7,6 +7,7 @@
 #include "choir/core/error.hpp"
 #include "src/data/chat/conversation_file.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
+#include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {
 namespace {
@@ -133,6 +134,30 @@ TEST(ChatTemplate, Gemma) {
             "<bos><start_of_turn>user\nBe brief.\n\n Hi<end_of_turn>\n<start_of_turn>model\n"
             "Hello!<end_of_turn>\n<start_of_turn>user\n2+2?<end_of_turn>\n"
             "<start_of_turn>model\n");
+}
+
+// Other templates write each of them; these models have none.
+TEST(ChatTemplate, TurnsOfOneRoleFollowEachOtherWhereTheModelAllowsIt) {
+  Conversation conversation = talk();
+  conversation.turns.insert(conversation.turns.begin() + 2, {.role = "user", .text = "there"});
+  conversation.turns.insert(conversation.turns.begin() + 4, {.role = "system", .text = "Now."});
+  auto tokenizer = chat_tokenizer(Vocabulary::bytes(), ChatTemplate::chatml);
+  const auto encoded =
+      encode_conversation(conversation, {.chat = ChatTemplate::chatml}, *tokenizer);
+  EXPECT_EQ(show_encoded(encoded, *tokenizer, "{", "}"),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+            "<|im_start|>user\nthere<|im_end|>\n<|im_start|>assistant\n{Hello!<|im_end|>}\n"
+            "<|im_start|>system\nNow.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n"
+            "<|im_start|>assistant\n{4<|im_end|>}\n");
+  for (const auto& [chat, name] : {std::pair(ChatTemplate::gemma, "gemma"),
+                                   {ChatTemplate::mistral, "mistral"},
+                                   {ChatTemplate::llama2, "llama2"}}) {
+    auto other = chat_tokenizer(Vocabulary::bytes(), chat);
+    EXPECT_DATA_ERROR(encode_conversation(conversation, {.chat = chat}, *other),
+                      fmt::format("here:1: a turn of the user follows one of the user, which "
+                                  "template '{}' does not have",
+                                  name));
+  }
 }
 
 // The texts are those of jinja2 for the templates that are published with the models.

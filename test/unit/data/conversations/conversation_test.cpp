@@ -88,6 +88,70 @@ TEST_F(Conversations, PartsOfAConversationThatNoTurnHoldsAreRefused) {
                DataError);
 }
 
+// Each trainer has a key of its own for answers that are only context.
+TEST_F(Conversations, AnswersThatDoNotCountAreMarkedInEveryForm) {
+  for (const char* flag : {R"("weight":0)", R"("weight":0.0)", R"("loss":false)",
+                           R"("train":false)", R"("train":true,"loss":0)"}) {
+    const auto list =
+        read(fmt::format(R"({{"messages":[{{"role":"user","content":"q"}},{{"role":"assistant",)"
+                         R"("content":"a",{}}},{{"role":"assistant","content":"b"}}]}})"
+                         "\n"
+                         R"({{"conversations":[{{"from":"human","value":"q"}},{{"from":"gpt",)"
+                         R"("value":"a",{}}},{{"from":"gpt","value":"b","loss":null}}]}})"
+                         "\n",
+                         flag, flag));
+    EXPECT_EQ(list.unused_text(), "") << flag;
+    for (const Conversation& one : list.conversations) {
+      ASSERT_EQ(one.turns.size(), 3u) << flag;
+      EXPECT_FALSE(one.turns[1].counts) << flag << one.place;
+      EXPECT_TRUE(one.turns[2].counts) << flag << one.place;
+    }
+  }
+  for (const char* flag : {R"("weight":0.5)", R"("train":"false")", R"("masked":true)"})
+    EXPECT_DATA_ERROR(read(fmt::format(R"({{"messages":[{{"role":"assistant","content":"a",{}}}]}})"
+                                       "\n",
+                                       flag)),
+                      std::string(flag).substr(0, std::string(flag).find(':')));
+}
+
+TEST_F(Conversations, BadAnswersOfPreferenceDataAreNotLearnt) {
+  const std::string turns = R"("messages":[{"role":"user","content":"q"},)"
+                            R"({"role":"assistant","content":"a"}])";
+  for (const std::string& line : {std::string(R"("prompt":"q","chosen":"a","rejected":"b")"),
+                                  std::string(R"("prompt":"q","completion":"a","label":false)"),
+                                  turns + R"(,"rejected_messages":[{"role":"user","content":"q"}])",
+                                  turns + R"(,"kto_tag":false)"})
+    EXPECT_DATA_ERROR(read("{" + line + "}\n"), "preference data");
+  for (const char* member :
+       {R"("label":true)", R"("label":"sport")", R"("label":0)", R"("rejected":null)"})
+    EXPECT_EQ(read("{" + turns + "," + member + "}\n").conversations.size(), 1u) << member;
+}
+
+TEST_F(Conversations, SidesMayBeListsOfMessages) {
+  const auto list =
+      read(R"({"prompt":[{"role":"system","content":"s"},{"role":"user","content":"q"}],)"
+           R"("completion":[{"role":"assistant","content":"a"}]})"
+           "\n");
+  const std::vector<Turn> expected{{.role = "system", .text = "s"},
+                                   {.role = "user", .text = "q"},
+                                   {.role = "assistant", .text = "a"}};
+  EXPECT_EQ(list.conversations.front().turns, expected);
+}
+
+// Templates write each of them with a header of its own.
+TEST_F(Conversations, TurnsOfOneRoleStaySeparate) {
+  const auto list =
+      read(R"({"messages":[{"role":"user","content":"a"},{"role":"user","content":"b"},)"
+           R"({"role":"assistant","content":"c"},{"role":"system","content":"s"},)"
+           R"({"role":"assistant","content":"d"}]})"
+           "\n"
+           R"({"conversations":[{"from":"human","value":"a"},{"from":"human","value":"b"},)"
+           R"({"from":"gpt","value":"c"}]})"
+           "\n");
+  EXPECT_EQ(list.conversations[0].turns.size(), 5u);
+  EXPECT_EQ(list.conversations[1].turns.size(), 3u);
+}
+
 TEST_F(Conversations, OfNemoHaveClipsAndOneTurnARole) {
   const auto list =
       read(R"({"id":"x","conversations":[{"from":"User","type":"text","value":"Repeat:"},)"
@@ -146,8 +210,13 @@ TEST_F(Conversations, ThatAreWrongAreRefusedWithTheirLine) {
            {R"({"messages":[{"role":"robot","content":"x"}]})", "unknown role 'robot'"},
            {R"({"messages":[{"role":"user","content":7}]})", "not a text"},
            {R"({"prompt":"q","completion":7})", "not a text"},
-           {R"({"messages":[{"role":"user","content":"q"},{"role":"system","content":"s"}]})",
-            "follows other turns"},
+           {R"({"messages":[{"role":"system","content":"q"},{"role":"system","content":"s"}]})",
+            "two system turns"},
+           {R"({"system":"s","messages":[{"role":"system","content":"t"}]})", "two system turns"},
+           {R"({"messages":[{"role":"user"}]})", "a message of the user has no \"content\""},
+           {R"({"messages":[{"role":"user","content":[{"type":"text","value":"x"}]}]})",
+            "\"text\": ..."},
+           {R"({"conversations":[{"from":"user","text":"x"}]})", "has no \"value\""},
            {R"({"conversations":[{"from":"user","type":"video","value":"x"}]})", "'video'"},
            {R"({"conversations":[{"from":"user","type":"audio","value":"x.wav"}]})", "seconds"},
            {R"({"conversations":[{"from":"user","type":"audio","value":"pipe:rm","duration":1}]})",

@@ -53,6 +53,17 @@ std::string tar_of(const std::vector<std::pair<std::string, std::string>>& membe
   return tar + std::string(1024, '\0');
 }
 
+/// ASCII in units of several bytes.
+std::string wide(std::string_view text, std::size_t width, bool big) {
+  std::string bytes;
+  for (const char c : text) {
+    std::string unit(width, '\0');
+    (big ? unit.back() : unit.front()) = c;
+    bytes += unit;
+  }
+  return bytes;
+}
+
 // The cure must fit the kind: iconv, for example, would make text of an array.
 TEST(TextSource, FilesOfOtherKindsAreNotPlainText) {
   const ScratchFolder folder;
@@ -67,7 +78,21 @@ TEST(TextSource, FilesOfOtherKindsAreNotPlainText) {
                    "a\0",
                    4),
        "text in UTF-16", "iconv -f utf-16"},
+      {"t.txt", std::string("\xff\xfe\0\0a\0\0\0", 8), "text in UTF-32", "iconv -f utf-32"},
+      {"t.txt", wide("one two\nthree\n", 2, false), "text in utf-16le without",
+       "iconv -f utf-16le"},
+      {"t.txt", wide("one two\nthree\n", 2, true), "text in utf-16be without", "iconv -f utf-16be"},
+      {"t.txt", wide("one two\nthree\n", 4, false), "text in utf-32le without",
+       "iconv -f utf-32le"},
       {"t.txt", std::string("a\0b", 3), "binary (byte 1 is 0)", ".bin"},
+      {"t.txt", wide("\1\2\3\4\5\6\7 \13 ", 2, false), "binary (byte 1 is 0)", "16 or 32 bits"},
+      {"t.arrow", std::string("\xff\xff\xff\xff\x70\1\0\0", 8), "a stream of Arrow", "Parquet"},
+      {"t.pkl", "\x80\x04\x95", "a pickle of Python", "tofile"},
+      {"t.docx", "PK\x03\x04", "a zip archive", ".docx is saved as plain text"},
+      {"t.txt", "{\\rtf1\\ansi a}", "a document of a word processor", "plain text"},
+      {"t.csv", "id,\"text\"\r\n1,a\r\n", "a table with the column \"text\"", "to_json"},
+      {"t.txt", "text\tlabel\na\t1\n", "a table with the column \"text\"", "sep='\\t'"},
+      {"t.json", "{\"data\": [{\"text\": \"a\"}]}", "JSON", ".jsonl"},
       {"t.json", " [{\"text\": \"a\"}]", "one list of JSON", ".jsonl"},
       {"t.txt", "{\"text\": \"a\"}\n", "JSON lines", ".jsonl"},
   };
@@ -81,6 +106,8 @@ TEST(TextSource, FilesOfOtherKindsAreNotPlainText) {
       EXPECT_NE(error.hint().find(one.cure), std::string::npos) << error.hint();
     }
   }
+  write_bytes(folder / "list.txt", "text, he said\nand more\n");
+  EXPECT_EQ(TextSource::open({folder / "list.txt"}, {}).files().size(), 1u) << "no table";
   write_bytes(folder / "code.txt", "{\"a\": 1}\n{not JSON}\n[x]\n");
   EXPECT_EQ(TextSource::open({folder / "code.txt"}, {}).files().size(), 1u);
 }

@@ -53,6 +53,45 @@ TEST(TokenStream, RawTokensOf32BitsAreRecognised) {
   }
 }
 
+// Read as 16 bits, such files give ids within many a vocabulary, and training learns nothing.
+TEST(TokenStream, OtherContentsOfABinFileAreRefused) {
+  const ScratchFolder folder;
+  const auto bytes_of = [](const auto& values) {
+    return std::string(reinterpret_cast<const char*>(values.data()),
+                       values.size() * sizeof values[0]);
+  };
+  std::vector<std::int64_t> large(500), small(500);
+  std::vector<std::uint16_t> ids(500);
+  for (std::size_t i = 0; i < large.size(); ++i) {
+    large[i] = static_cast<std::int64_t>(i * 7919 % 128256);
+    small[i] = static_cast<std::int64_t>(i * i % 13);
+    ids[i] = static_cast<std::uint16_t>(i * 7919 % 50257);
+  }
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += "To be, or not to be: gr\xc3\xbc\xc3\x9f\n";
+  const struct {
+    std::string bytes, kind, cure;
+  } kinds[] = {
+      {bytes_of(large), "an array of 64-bit integers", "'int64').astype('uint32').tofile("},
+      {bytes_of(small), "an array of 64-bit integers", "'int64').astype('uint32').tofile("},
+      {"\x93NUMPY\1" + bytes_of(ids), "an array of NumPy", "astype('uint32')"},
+      {text, "text", ".txt"},
+      {"\x1f\x8b\x08" + bytes_of(ids), "compressed by gzip", "gunzip"},
+      {"PK\x03\x04" + bytes_of(ids), "a zip archive", "tofile"},
+      {"GGUF" + bytes_of(ids), "a GGUF file", ""},
+  };
+  for (const auto& one : kinds) {
+    write_bytes(folder / "train.bin", one.bytes);
+    try {
+      TokenStream::open({folder / "train.bin"}, TokenFormat::automatic, Split::train);
+      ADD_FAILURE() << one.kind;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find(one.kind), std::string::npos) << error.what();
+      EXPECT_NE(error.hint().find(one.cure), std::string::npos) << error.hint();
+    }
+  }
+}
+
 TEST(TokenStream, EverySplitIntoFilesIsTheSameRow) {
   const auto all = numbers(101);
   for (const std::size_t part : {1u, 3u, 50u, 100u, 101u}) {

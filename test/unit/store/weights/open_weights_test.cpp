@@ -51,6 +51,30 @@ TEST(OpenWeights, FindsAdaptersInTheirFolder) {
   EXPECT_EQ(values(*open_weights(folder.path()), "a"), (Floats{1, 2}));
 }
 
+TEST(OpenWeights, PartsNeedNoIndex) {
+  const WeightsFolder folder;
+  const auto write = [&](const char* stem, const char* tensor) {
+    SafetensorsWriter writer(folder.path(), {{tensor, Encoding::f32, {2}}}, {.stem = stem});
+    writer.lay_out();
+    const Floats values{1, 2};
+    writer.write(tensor, 0, 2, values.data(), DType::f32);
+    writer.sync();
+    writer.commit(writer.written());
+    return folder.file(std::string(stem) + ".safetensors");
+  };
+  const std::string second = write("model-00002-of-00003", "b");
+  write("model-00003-of-00003", "c");
+  EXPECT_SAYS(refusal([&] { open_weights(folder.path()); }),
+              "is one of 3 files of a model, 1 of which are not beside it; the first is "
+              "model-00001-of-00003.safetensors");
+  write("model-00001-of-00003", "a");
+  for (const std::string& path : {std::string(folder.path()), second}) {
+    const auto weights = open_weights(path);
+    ASSERT_EQ(weights->tensors().size(), 3u) << path;
+    for (const char* name : {"a", "b", "c"}) EXPECT_EQ(values(*weights, name), (Floats{1, 2}));
+  }
+}
+
 TEST(OpenWeights, SaysWhatAFileIsInstead) {
   const WeightsFolder folder;
   const auto refused = [&](const std::string& bytes) {
