@@ -95,9 +95,9 @@ constexpr OtherKind kOtherKinds[] = {{4, "ftyp"sv, "MP4 or M4A"},
                        fmt::format("'{}' is {}, which is not read", name, kind.name), kConvert);
   const FileKind kind = file_kind(head);
   if (kind == FileKind::unknown)
-    throw AudioError(AudioFault::unreadable,
-                     fmt::format("'{}' cannot be read as audio: {}", name, cause),
-                     fmt::format("if other programs play it, {}", kConvert));
+    throw AudioError(
+        AudioFault::unreadable, fmt::format("'{}' cannot be read as audio: {}", name, cause),
+        fmt::format("if other programs play it, {}; else copy it again from its source", kConvert));
   throw AudioError(AudioFault::unreadable,
                    fmt::format("'{}' is {}, not audio", name, describe(kind)),
                    "name the sound file itself");
