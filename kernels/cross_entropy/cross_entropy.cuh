@@ -272,6 +272,7 @@ template <class T, int kThreads, class Map>
 __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
     cross_entropy_kernel(LogitRows<T> all, LossTerms terms, Map map, float* losses,
                          int kept_per_row) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, scratch, kWarp);
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
@@ -315,6 +316,7 @@ template <class T, int kThreads, class Map>
 __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
     cross_entropy_maxima_kernel(LogitRows<T> all, Map map, int sums_per_row, float* local_maxima,
                                 float* maxima, float* sums) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, scratch, kWarp);
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
@@ -340,6 +342,7 @@ template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     cross_entropy_sums_kernel(LogitRows<T> all, int sums_per_row, const float* local_maxima,
                               const float* maxima, float* sums) {
+  follow_earlier();
   const std::int64_t r = global_thread();
   if (r >= all.rows || all.target(r) < 0) return;
   float* row = sums + r * sums_per_row;
@@ -353,6 +356,7 @@ template <class T, int kThreads, class Map>
 __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
     cross_entropy_finish_kernel(LogitRows<T> all, LossTerms terms, Map map, float* losses,
                                 int sums_per_row, const float* maxima, const float* sums) {
+  follow_earlier();
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
   const std::int32_t target = all.target(team.row);
@@ -386,6 +390,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     map_logits_kernel(std::int64_t n, SoftCap map, T* logits) {
+  follow_earlier();
   map_flat<T, kPacked, 1>(n, {logits}, logits, [map](float z) { return map(z); });
 }
 

@@ -124,6 +124,7 @@ __device__ inline void relative_query_gradient(
 template <class T>
 __global__ void __launch_bounds__(kRelativeThreads, 1)
     relative_backward_kernel(const AttentionArgs<T> a, T* d_scores, int batch, int width) {
+  follow_earlier();
   using Tiles = RelativeTiles<T>;
   constexpr int kQ = kRelativeQueries, kM = 2, kN = kQ / 8, kWide = kRelativeWidth / 8;
   const AttentionPlace place = attention_place(1, a.heads);

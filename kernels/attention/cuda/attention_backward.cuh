@@ -221,6 +221,7 @@ __device__ inline void attention_backward_keys(const AttentionArgs<T>& a) {
 template <class T, int kWidth, AttentionPath kPath>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     attention_backward_keys_kernel(const AttentionArgs<T> a) {
+  follow_earlier();
   attention_backward_keys<T, kWidth, kPath, KeyGradients::both>(a);
 }
 
@@ -228,6 +229,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 template <class T, int kWidth, AttentionPath kPath, KeyGradients kGradients>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     attention_backward_wide_keys_kernel(const AttentionArgs<T> a) {
+  follow_earlier();
   attention_backward_keys<T, kWidth, kPath, kGradients>(a);
 }
 
@@ -316,6 +318,7 @@ __device__ inline void store_d_bias(const std::uint32_t (&left)[kM][kK][4],
 template <class T, int kWidth, AttentionPath kPath>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     attention_backward_queries_kernel(const AttentionArgs<T> a) {
+  follow_earlier();
   using Tiles = BackwardQueriesTiles<kWidth, kPath>;
   using KeyTile = typename Tiles::template KeyTile<T>;
   using QueryTile = typename Tiles::template QueryTile<T>;

@@ -94,6 +94,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
                                  const __grid_constant__ CUtensorMap v_map,
                                  const __grid_constant__ CUtensorMap d_out_map,
                                  const __grid_constant__ AttentionArgs<T> a) {
+  follow_earlier();
   if constexpr (ptx::kHopper) {
     using Block = HopperBackwardKeys<T, kWidth>;
     constexpr int kQ = Block::kQueries, kN = kQ / 8, kWide = kWidth / 8;
@@ -251,6 +252,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
                                     const __grid_constant__ CUtensorMap v_map,
                                     const __grid_constant__ CUtensorMap d_out_map,
                                     const __grid_constant__ AttentionArgs<T> a) {
+  follow_earlier();
   if constexpr (ptx::kHopper) {
     using Block = HopperBackwardQueries<T, kWidth>;
     constexpr int kN = Block::kKeys / 8, kWide = kWidth / 8;
