@@ -10,6 +10,8 @@
 // may start anywhere: a head up to the first 16-byte boundary and a tail are processed one by one.
 // exp(x) is 2^(x log2 e) by ex2.approx: relative error below 2^-22 + 2^-23 |x| for the difference x
 // = z - max <= 0, itself rounded once; results below 2^-126 count as 0.
+#include <type_traits>
+
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
 
@@ -267,9 +269,14 @@ struct Team {
   std::int64_t row = std::int64_t{blockIdx.x} * kTeams + number;
 };
 
+/// Blocks of a multiprocessor. On sm_120 ptxas spills with a soft cap unless they are fewer.
+template <int kThreads, class Map>
+constexpr int kRowBlocks = (kThreads > 256 ? 2 : 4) -
+                           (kBlackwell && std::is_same_v<Map, SoftCap> ? 1 : 0);
+
 /// The whole vocabulary. Dynamic shared memory: `kept` packs for every team of the block.
 template <class T, int kThreads, class Map>
-__global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
+__global__ void __launch_bounds__(kRowBlock<kThreads>, kRowBlocks<kThreads, Map>)
     cross_entropy_kernel(LogitRows<T> all, LossTerms terms, Map map, float* losses,
                          int kept_per_row) {
   follow_earlier();

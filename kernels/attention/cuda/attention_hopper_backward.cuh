@@ -184,15 +184,14 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
         ptx::wgmma_wait<0>(d_v[0], d_k[0]);
         if (lane_index() == 0) ptx::barrier_arrive(&b.no_queries[s]);
       }
-      const float scale[1][2] = {{a.scale, a.scale}}, one[1][2] = {{1, 1}};
       const int rows = a.keys - key;
       // No warp of the group reads its keys and values any more.
       ptx::named_barrier(static_cast<unsigned>(role), ptx::kWarpGroup);
       const SharedTile<T, Block::kGroupKeys, kWidth> staged_k{keys.data}, staged_v{values.data};
-      store_rows<AttentionPath::plain>(d_k, scale, staged_k, row,
+      store_rows<AttentionPath::plain>(d_k, a.scale, staged_k, row,
                                        a.row(a.d_k, place.sample, key, place.head),
                                        a.d_k.position_stride, rows, a.width);
-      store_rows<AttentionPath::plain>(d_v, one, staged_v, row,
+      store_rows<AttentionPath::plain>(d_v, 1.0f, staged_v, row,
                                        a.row(a.d_v, place.sample, key, place.head),
                                        a.d_v.position_stride, rows, a.width);
     }
@@ -330,10 +329,9 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
         ptx::wgmma_wait<0>(d_q[0]);
         if (lane_index() == 0) ptx::barrier_arrive(&b.no_keys[s]);
       }
-      const float scale[1][2] = {{a.scale, a.scale}};
       ptx::named_barrier(static_cast<unsigned>(role), ptx::kWarpGroup);
       const SharedTile<T, Block::kGroupQueries, kWidth> staged{queries.data};
-      store_rows<AttentionPath::plain>(d_q, scale, staged, row,
+      store_rows<AttentionPath::plain>(d_q, a.scale, staged, row,
                                        a.row(a.d_q, place.sample, query, place.head),
                                        a.d_q.position_stride, a.queries - query, a.width);
     }
