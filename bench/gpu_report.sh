@@ -189,23 +189,33 @@ known_losses() {
   [ "$smoke" = 0 ] || { echo "not judged: smoke"; return 0; }
   judge "$folder/train.jsonl"
 }
-# The gain of each choice: one step is timed with each, and their rates are listed at the end. The
-# CPU is measured with the choices that it has.
+# The gain of each choice: one step is timed with each, and their rates are listed at the end. Rows
+# "speech" are of a recogniser, the others of the GPT. The CSV has the ratio of each rate to that
+# without the choice. The CPU is measured with the choices that it has.
 matrix() {
-  local name overrides code word given bad=0 table=""
+  local name overrides code of word given line rate without=0 bad=0 table=""
   while read -r name overrides; do
-    [ "$device" = cuda ] || case $name in base | gelu_tanh | vocab*) ;; *) continue ;; esac
+    [ "$device" = cuda ] || case $name in base | gelu_tanh | vocab* | speech) ;; *) continue ;; esac
     echo "== $name: $overrides"
-    given=()  # a key is given once
-    for word in "${small[@]}" "${single[@]}" "${known[@]}"; do
-      [[ " $overrides" == *" ${word%%=*}="* ]] || given+=("$word")
-    done
+    given=() of=$deck  # a key is given once
+    case $name in
+      speech*) of=inputs/fastconformer_s.json given=(train.micro_batches=2 "${tiny_speech[@]}") ;;
+      *) for word in "${small[@]}" "${single[@]}" "${known[@]}"; do
+           [[ " $overrides" == *" ${word%%=*}="* ]] || given+=("$word")
+         done ;;
+    esac
     # shellcheck disable=SC2086
-    "${choir[@]}" bench step "$deck" device="$device" "${given[@]}" $overrides --no-ceilings \
+    "${choir[@]}" bench step "$of" device="$device" "${given[@]}" $overrides --no-ceilings \
       --seconds "$matrix_seconds" >"$scratch/one" 2>&1
     code=$?
     cat "$scratch/one"
-    if [ "$code" = 0 ]; then table+=$(printf '%-24s %s' "$name" "$(grep -a tokens/s "$scratch/one" | head -n 1)")$'\n'
+    if [ "$code" = 0 ]; then
+      line=$(grep -a -m 1 -E 'tokens/s|x real time' "$scratch/one")
+      rate=$(grep -oE '^[0-9.]+' <<<"$line")
+      case $name in base | speech) without=$rate ;; esac
+      table+=$(printf '%-24s %s' "$name" "$line")$'\n'
+      awk -v n="$name" -v r="$rate" -v w="$without" -v u="$([ "$of" = "$deck" ] && echo tokens/s || echo 'x real time')" \
+        'BEGIN { if (w > 0) printf "matrix,%s,,,,,%s,%s,%.4f\n", n, r, u, r / w }' >>"$folder/matrix.csv"
     else table+=$(printf '%-24s exit code %s: %s' "$name" "$code" "$(grep -a -m 1 '^choir: ' "$scratch/one")")$'\n'; fi
     # Only cuDNN may be missing.
     case $code:$name in 0:* | 2:*cudnn*) ;; *) bad=1 ;; esac
@@ -218,10 +228,14 @@ queued train.cuda_graph=false
 untimed_products train.time_products=false
 gelu_tanh model.activation=gelu_tanh
 gelu_in_product model.gelu_in_product=true
+dependent_launch train.programmatic_dependent_launch=true
 vocab_50257 model.vocab_size=50257
 vocab_50304 model.vocab_size=50304
 micro_16 train.micro_batch_size=16 train.global_batch_size=16
 micro_32 train.micro_batch_size=32 train.global_batch_size=32
+speech
+speech_dependent_launch train.programmatic_dependent_launch=true
+speech_in_one_kernel model.attention_in_one_kernel=true
 END
   printf '%s' "$table"
   return "$bad"
@@ -475,7 +489,7 @@ for name in attention gemm ops; do
   # shellcheck disable=SC2046
   part $name 90 "last_line $name" "${choir[@]}" bench $name device="$device" "${what[@]}" --seconds $seconds $(write_to $name)
 done
-if wanted matrix; then part matrix 130 'grep -a -c "tokens/s" "$folder/matrix.txt" | sed "s/$/ rates/"' bash -c "$(child matrix)"; fi
+if wanted matrix; then part matrix 160 'wc -l <"$folder/matrix.csv" | sed "s/$/ rates/"' bash -c "$(child matrix)"; fi
 if wanted throughput; then
   part throughput 60 throughput_note bash -c "$(child); train throughput train.max_steps=$short eval.interval=0 log.interval=1 ${single[*]} ${known[*]}"
 fi
@@ -493,7 +507,7 @@ for tool in memcheck racecheck; do
   else skipped $tool "no test_cuda in $programs, or not on a GPU"; fi
 done
 if wanted predicted; then
-  if [ -e "$folder/attention.csv" ] || [ -e "$folder/gemm.csv" ] || [ -e "$folder/ops.csv" ] || [ -e "$folder/shares.csv" ]; then
+  if [ -e "$folder/attention.csv" ] || [ -e "$folder/gemm.csv" ] || [ -e "$folder/ops.csv" ] || [ -e "$folder/shares.csv" ] || [ -e "$folder/matrix.csv" ]; then
     part predicted 20 'grep -a -c -v "not there" "$folder/predicted.txt" | sed "s/$/ lines/"' \
       bash -c ". '$here/bench/lib/gpu_expected.sh'; gpu_expected '$folder'"
     grep -av -e '^\$' -e '^\[exit' "$folder/predicted.txt"

@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 template <class T, bool kPacked, class F>
 __global__ void __launch_bounds__(kElementwiseThreads)
     activation_backward_kernel(std::int64_t n, const T* x, const T* d_y, T* d_x) {
+  follow_earlier();
   map_flat<T, kPacked, 2>(n, {x, d_y}, d_x, [](float v, float d) { return d * F::slope(v); });
 }
 
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 template <class T, bool kPacked, class Gate>
 __global__ void __launch_bounds__(kElementwiseThreads)
     gated_backward_kernel(std::uint32_t packs, Divisor per_row, const T* x, const T* d_y, T* d_x) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   const std::int64_t width = std::int64_t{per_row.divisor} * kWide;
@@ -185,6 +187,7 @@ __device__ inline std::uint32_t pack_step() {
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     glu_forward_kernel(FramePacks a, const T* x, T* y) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   using Math = MathFor<T>;
   constexpr int kWide = Wide::kWide;
@@ -207,6 +210,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     glu_backward_kernel(FramePacks a, const T* x, const T* d_y, T* d_x) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   using Math = MathFor<T>;
   constexpr int kWide = Wide::kWide;
@@ -234,6 +238,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads) mask_frames_kernel(FramePacks a, T* x) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   const float zeros[kWide] = {};

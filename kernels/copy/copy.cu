@@ -96,6 +96,7 @@ template <class Word>
 __global__ void __launch_bounds__(kElementwiseThreads)
     copy_blocks_kernel(std::uint32_t words, Divisor per_block, Divisor blocks, Blocks<Word> from,
                        Blocks<Word> to) {
+  wait_for_earlier();
   for (std::int64_t i = global_thread(); i < words; i += global_threads()) {
     const std::uint32_t in_order = per_block.quotient(static_cast<std::uint32_t>(i));
     const std::uint32_t word = per_block.remainder(static_cast<std::uint32_t>(i));
@@ -109,6 +110,7 @@ template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     sum_blocks_kernel(std::uint32_t items, Divisor per_block, Divisor blocks, int terms,
                       Blocks<T> from, Blocks<T> to) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   for (std::int64_t i = global_thread(); i < items; i += global_threads()) {
@@ -209,6 +211,7 @@ template <class T, bool kPacked>
 __global__ void CHOIR_ALONE_ON_BLACKWELL(kElementwiseThreads)
     splice_kernel(std::uint32_t items, Divisor per_row, std::int64_t width, AudioRows here,
                   const std::int32_t* index, const T* audio, T* out) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   for (std::int64_t i = global_thread(); i < items; i += global_threads()) {
@@ -230,6 +233,7 @@ template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     splice_gradient_kernel(std::uint32_t items, Divisor per_row, std::int64_t width, AudioRows here,
                            const std::int32_t* index, const T* d_out, T* d_audio) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   for (std::int64_t i = global_thread(); i < items; i += global_threads()) {

@@ -10,6 +10,8 @@
 // may start anywhere: a head up to the first 16-byte boundary and a tail are processed one by one.
 // exp(x) is 2^(x log2 e) by ex2.approx: relative error below 2^-22 + 2^-23 |x| for the difference x
 // = z - max <= 0, itself rounded once; results below 2^-126 count as 0.
+#include <type_traits>
+
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
 
@@ -267,11 +269,17 @@ struct Team {
   std::int64_t row = std::int64_t{blockIdx.x} * kTeams + number;
 };
 
+/// Blocks of a multiprocessor. On sm_120 ptxas spills with a soft cap unless they are fewer.
+template <int kThreads, class Map>
+constexpr int kRowBlocks = (kThreads > 256 ? 2 : 4) -
+                           (kBlackwell && std::is_same_v<Map, SoftCap> ? 1 : 0);
+
 /// The whole vocabulary. Dynamic shared memory: `kept` packs for every team of the block.
 template <class T, int kThreads, class Map>
-__global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
+__global__ void __launch_bounds__(kRowBlock<kThreads>, kRowBlocks<kThreads, Map>)
     cross_entropy_kernel(LogitRows<T> all, LossTerms terms, Map map, float* losses,
                          int kept_per_row) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, scratch, kWarp);
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
@@ -315,6 +323,7 @@ template <class T, int kThreads, class Map>
 __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
     cross_entropy_maxima_kernel(LogitRows<T> all, Map map, int sums_per_row, float* local_maxima,
                                 float* maxima, float* sums) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, scratch, kWarp);
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
@@ -340,6 +349,7 @@ template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     cross_entropy_sums_kernel(LogitRows<T> all, int sums_per_row, const float* local_maxima,
                               const float* maxima, float* sums) {
+  follow_earlier();
   const std::int64_t r = global_thread();
   if (r >= all.rows || all.target(r) < 0) return;
   float* row = sums + r * sums_per_row;
@@ -353,6 +363,7 @@ template <class T, int kThreads, class Map>
 __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
     cross_entropy_finish_kernel(LogitRows<T> all, LossTerms terms, Map map, float* losses,
                                 int sums_per_row, const float* maxima, const float* sums) {
+  follow_earlier();
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
   const std::int32_t target = all.target(team.row);
@@ -386,6 +397,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     map_logits_kernel(std::int64_t n, SoftCap map, T* logits) {
+  follow_earlier();
   map_flat<T, kPacked, 1>(n, {logits}, logits, [map](float z) { return map(z); });
 }
 

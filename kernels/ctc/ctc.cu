@@ -39,6 +39,7 @@ template <class T>
 __global__ void __launch_bounds__(kSymbolThreads)
     best_symbols_kernel(const T* logits, std::int64_t rows, int columns, int vocabulary,
                         std::int32_t* best) {
+  follow_earlier();
   const std::int64_t row = row_of_warp();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (row >= rows) return;
@@ -63,6 +64,7 @@ __global__ void __launch_bounds__(kSymbolThreads)
 template <class T>
 __global__ void __launch_bounds__(kSymbolThreads)
     log_softmax_kernel(T* logits, std::int64_t rows, int columns, int vocabulary) {
+  follow_earlier();
   const std::int64_t row = row_of_warp();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (row >= rows) return;
@@ -116,6 +118,7 @@ struct CtcCall {
 
 template <class T>
 __global__ void __launch_bounds__(kCtcThreads) ctc_rows_kernel(CtcCall<T> call) {
+  follow_earlier();
   const std::int64_t row = row_of_warp();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (row >= std::int64_t{call.batch} * call.frames) return;
@@ -136,6 +139,7 @@ __global__ void __launch_bounds__(kCtcThreads) ctc_rows_kernel(CtcCall<T> call) 
 /// per utterance.
 template <class T>
 __global__ void __launch_bounds__(kCtcThreads) ctc_chains_kernel(CtcCall<T> call) {
+  follow_earlier();
   const int b = static_cast<int>(blockIdx.x);
   if (!call.valid(b)) return;
   const std::int32_t* labels = call.labels + std::int64_t{b} * (call.half - 2);
@@ -231,6 +235,7 @@ __device__ inline double run_lattice(const SharedStates& states, int count, int 
 /// Grid: utterances, 1 or 2 directions. Dynamic shared memory: 5 half floats.
 template <class T>
 __global__ void __launch_bounds__(kCtcThreads) ctc_lattice_kernel(CtcCall<T> call) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, scratch, kCtcThreads / kWarp);
   CHOIR_SHARED_ARRAY(int, counts, kCtcThreads / kWarp);
   const int b = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
@@ -276,6 +281,7 @@ __global__ void __launch_bounds__(kCtcThreads) ctc_lattice_kernel(CtcCall<T> cal
 /// Grid: rows. Dynamic shared memory: half floats.
 template <class T>
 __global__ void __launch_bounds__(kCtcThreads) ctc_gradient_kernel(CtcCall<T> call) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, scratch, kCtcThreads / kWarp);
   float* const occupied = dynamic_shared<float>();
   const std::int64_t row = blockIdx.x;

@@ -102,6 +102,7 @@ constexpr int kChannelSumWarps = 8, kChannelSumThreads = kChannelSumWarps * kWar
 /// added in order. blockIdx.y is the line.
 template <class Unused = void>
 __global__ void __launch_bounds__(kChannelSumThreads) add_channel_sums_kernel(ChannelSums a) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, sums, kChannelSumThreads);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp, line = static_cast<int>(blockIdx.y);

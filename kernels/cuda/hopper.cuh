@@ -389,14 +389,11 @@ template <class... P, class... A>
 void launch_hopper(const Stream& stream, const char* name, void (*kernel)(P...),
                    const LaunchShape& shape, A... arguments) {
 #if defined(CHOIR_HOST_CUDA)
-  const host_cuda::Grid grid{name,
-                             {shape.blocks.x, shape.blocks.y, shape.blocks.z},
-                             {shape.threads.x, shape.threads.y, shape.threads.z},
-                             shape.shared_bytes};
-  host_cuda::queue(static_cast<cudaStream_t>(stream.native()), [=] {
-    const host_cuda::hopper::Allowed allowed;
-    host_cuda::run(grid, [&] { kernel(P(arguments)...); });
-  });
+  host_cuda::Grid grid = host_grid(name, shape);
+  grid.hopper = true;
+  host_cuda::queue_kernel(
+      static_cast<cudaStream_t>(stream.native()), grid, [=] { kernel(P(arguments)...); },
+      may_begin_early(stream));
 #else
   launch(stream, name, kernel, shape, arguments...);
 #endif

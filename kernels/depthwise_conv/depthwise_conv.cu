@@ -51,6 +51,7 @@ __device__ inline void fill_depthwise_taps(const DepthwiseArguments<T>& a, std::
 template <class T, bool kPaired>
 __global__ void __launch_bounds__(kDepthwiseThreads)
     depthwise_conv_kernel(DepthwiseArguments<T> a) {
+  follow_earlier();
   using Pair = Pairs<T, kPaired>;
   constexpr int kWide = Pair::kWide, kTile = kDepthwiseTile<T, kPaired>, kTaps = kDepthwiseTaps;
   auto* const lines = dynamic_shared<float>();  // [taps, rounded up to whole groups][kTile]
@@ -163,6 +164,7 @@ __device__ inline void add_depthwise_run(
 template <class T, bool kPaired>
 __global__ void __launch_bounds__(kDepthwiseThreads)
     depthwise_conv_weight_kernel(DepthwiseWeightArguments<T> a) {
+  follow_earlier();
   constexpr int kWide = Pairs<T, kPaired>::kWide, kTaps = kDepthwiseTaps;
   constexpr int kTile = kDepthwiseTile<T, kPaired>;
   CHOIR_SHARED_ARRAY(float, shared, kDepthwiseWarps*(kTaps + 1) * kTile);

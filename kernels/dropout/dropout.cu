@@ -12,6 +12,7 @@ namespace choir::cuda {
 /// A thread keeps or drops one pack; without packs, up to four elements that share a Philox call.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads) dropout_kernel(DropoutArguments<T> a) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kGroup = kPacked ? Wide::kWide : 4;
   const std::int64_t first_sample = first_sample_of(a);

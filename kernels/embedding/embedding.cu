@@ -53,6 +53,7 @@ __device__ inline std::int64_t sort_index(int k) {
 
 /// tile_counts[d, tile] = number of keys of the tile with digit d. Grid: tiles.
 __global__ void __launch_bounds__(kSortThreads) count_digits_kernel(SortPass pass) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(std::uint32_t, counts, kMaxDigits);
   const int thread = static_cast<int>(threadIdx.x);
   counts[thread] = 0;
@@ -68,6 +69,7 @@ __global__ void __launch_bounds__(kSortThreads) count_digits_kernel(SortPass pas
 /// Grid: digits.
 __global__ void __launch_bounds__(kSortThreads)
     sum_tiles_kernel(SortPass pass, std::int64_t tiles) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(std::uint32_t, scratch, kSortWarps);
   std::uint32_t* counts = pass.tile_counts + blockIdx.x * tiles;
   std::uint32_t before = 0;
@@ -84,6 +86,7 @@ __global__ void __launch_bounds__(kSortThreads)
 
 /// Moves every key with its position to its index by this digit. Grid: tiles.
 __global__ void __launch_bounds__(kSortThreads) move_keys_kernel(SortPass pass) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(std::uint32_t, next, kSortWarps * kMaxDigits);  // index of a warp's next key
   CHOIR_SHARED_ARRAY(std::uint32_t, scratch, kSortWarps);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
@@ -151,6 +154,7 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(kRowThreads)
                      std::int64_t first_id, const std::int32_t* ids, const T* table,
                      const T* positions, const std::int32_t* further, std::uint32_t last_position,
                      Divisor tokens, bool accumulate, T* out) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   if (further != nullptr) positions += *further * width;
   constexpr int kRows = 4;  // in flight
@@ -247,6 +251,7 @@ template <class T, class List, bool kPacked>
 __global__ void __launch_bounds__(kRowThreads)
     add_segments_kernel(List list, std::int64_t items, std::int64_t width, const T* values,
                         float* total, Places places) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   using Sums = Access<float, kPacked>;
   constexpr int kWide = Wide::kWide, kAhead = 8;

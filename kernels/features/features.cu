@@ -14,6 +14,7 @@ __global__ void __launch_bounds__(kMaskThreads)
     spec_augment_kernel(ops::SpecAugment options, float* x, const std::int32_t* lengths,
                         const std::int64_t* sample_ids, PhiloxKey key, std::int64_t frames,
                         int bins, unsigned parts) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(Mask, masks, kMostMasks);
   const std::int64_t row = blockIdx.x / parts;
   const std::int64_t first = std::int64_t{blockIdx.x % parts} * kMaskFrames;
@@ -79,6 +80,7 @@ __device__ inline double sum_over_warps(float value, float* scratch) {
 __global__ void __launch_bounds__(kFeatureThreads)
     normalise_features_kernel(float* x, const std::int32_t* lengths, std::int64_t frames, int bins,
                               unsigned parts) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, scratch, kFeatureThreads);
   const std::int64_t row = blockIdx.x / parts;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;

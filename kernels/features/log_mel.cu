@@ -185,6 +185,7 @@ __device__ inline void power(double* words, const double2* roots, int lane) {
 
 template <int kFft>
 __global__ void __launch_bounds__(kMelThreads<kFft>) log_mel_kernel(LogMelArguments a) {
+  follow_earlier();
   constexpr int kHalf = kFft / 2, kFrames = kMelFrames<kFft>, kThreads = kMelThreads<kFft>;
   const std::int64_t row = blockIdx.x / a.groups;
   const std::int64_t first = std::int64_t{blockIdx.x % a.groups} * kFrames;

@@ -22,6 +22,7 @@ struct FsqConstants {
 template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     fsq_kernel(std::int64_t n, FsqConstants numbers, const T* in, T* codes) {
+  follow_earlier();
   for (std::int64_t i = global_thread(); i < n; i += global_threads()) {
     const FsqConstant c = numbers.of[i % numbers.count];
     const float y = c.scale * tanhf(to_float(in[i]) + c.shift) - c.offset;
@@ -33,6 +34,7 @@ template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     fsq_gradient_kernel(std::int64_t n, FsqConstants numbers, const T* in, const T* d_codes,
                         T* d_in) {
+  follow_earlier();
   for (std::int64_t i = global_thread(); i < n; i += global_threads()) {
     const FsqConstant c = numbers.of[i % numbers.count];
     const float t = tanhf(to_float(in[i]) + c.shift);
@@ -44,6 +46,7 @@ template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     fsq_indices_kernel(std::int64_t vectors, FsqConstants numbers, const T* codes,
                        std::int32_t* indices) {
+  follow_earlier();
   for (std::int64_t v = global_thread(); v < vectors; v += global_threads()) {
     std::int32_t index = 0, base = 1;
     for (int d = 0; d < numbers.count; ++d) {
@@ -62,6 +65,7 @@ template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     fsq_codes_kernel(std::int64_t vectors, FsqConstants numbers, std::int32_t all,
                      const std::int32_t* indices, T* codes) {
+  follow_earlier();
   for (std::int64_t v = global_thread(); v < vectors; v += global_threads()) {
     std::int32_t left = indices[v];
     const bool known = left >= 0 && left < all;

@@ -103,6 +103,7 @@ template <class Rows>
 __global__ void CHOIR_ALONE_ON_BLACKWELL(kFusedThreads)
     gradient_with_sums_kernel(Rows a, std::int64_t rows, std::int64_t rows_per_block,
                               std::int64_t width, std::int64_t stride, float* partials) {
+  follow_earlier();
   using Wide = typename Rows::Wide;
   constexpr int kWide = Wide::kWide, kTile = kWarp * kWide, kUnroll = Rows::kUnroll;
   constexpr int kParts = Rows::kParts;

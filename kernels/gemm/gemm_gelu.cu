@@ -181,6 +181,7 @@ __global__ void __launch_bounds__(GeluProduct<T, kGradient>::kThreads, 1)
     gemm_gelu_kernel(const __grid_constant__ CUtensorMap a_map,
                      const __grid_constant__ CUtensorMap b_map,
                      const __grid_constant__ GeluArgs<T> a) {
+  follow_earlier();
   if constexpr (ptx::kHopper) {
     using Block = GeluProduct<T, kGradient>;
     const Block block{reinterpret_cast<T*>(ptx::swizzled_shared())};

@@ -27,6 +27,7 @@ constexpr int kL1LossThreads = 256;
 
 template <class T>
 __global__ void __launch_bounds__(kL1LossThreads) l1_loss_kernel(L1LossArguments<T> a) {
+  follow_earlier();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t row =
       std::int64_t{blockIdx.x} * (kL1LossThreads / kWarp) + static_cast<int>(threadIdx.x) / kWarp;

@@ -69,6 +69,7 @@ __device__ inline void join_warps(const float (&a)[kWide], const float (&b)[kWid
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kBatchNormThreads)
     batch_norm_moments_kernel(BatchNormRows a, const T* x) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide, kTile = kBatchNormTile<T, kPacked>;
   CHOIR_SHARED_ARRAY(float, shared, 2 * kBatchNormWarps * kTile);
@@ -140,6 +141,7 @@ __device__ inline void sum_over_warps(S (&sums)[kCount], S* shared) {
 template <class Unused = void>
 __global__ void __launch_bounds__(kJoinThreads)
     batch_norm_join_kernel(BatchNormRows a, BatchNormStatistics to) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(double, shared, 3 * kJoinThreads);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t c = std::int64_t{blockIdx.x} * kWarp + threadIdx.x % kWarp;
@@ -173,6 +175,7 @@ __global__ void __launch_bounds__(kJoinThreads)
 template <class Unused = void>
 __global__ void __launch_bounds__(kWarp)
     batch_norm_given_kernel(std::int64_t width, BatchNormStatistics to) {
+  follow_earlier();
   const std::int64_t c = std::int64_t{blockIdx.x} * kWarp + threadIdx.x;
   if (c >= width) return;
   to.mean[c] = to.running_mean[c];
@@ -190,6 +193,7 @@ struct BatchNormApply {
 template <class T, bool kPacked>
 __global__ void CHOIR_ALONE_ON_BLACKWELL(kBatchNormThreads)
     batch_norm_apply_kernel(BatchNormRows a, BatchNormApply<T> p) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
@@ -218,6 +222,7 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(kBatchNormThreads)
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kBatchNormThreads)
     batch_norm_sums_kernel(BatchNormRows a, BatchNormApply<T> p) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide, kTile = kBatchNormTile<T, kPacked>;
   CHOIR_SHARED_ARRAY(float, shared, 2 * kBatchNormWarps * kTile);
@@ -256,6 +261,7 @@ __global__ void __launch_bounds__(kBatchNormThreads)
 template <class Unused = void>
 __global__ void __launch_bounds__(kJoinThreads)
     batch_norm_totals_kernel(BatchNormRows a, std::int64_t blocks, float* d_weight, float* d_bias) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, shared, 2 * kJoinThreads);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t c = std::int64_t{blockIdx.x} * kWarp + threadIdx.x % kWarp;
@@ -275,6 +281,7 @@ __global__ void __launch_bounds__(kJoinThreads)
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kBatchNormThreads)
     batch_norm_backward_kernel(BatchNormRows a, BatchNormApply<T> p, std::int64_t blocks) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
@@ -411,6 +418,7 @@ struct RunningLines {
 
 template <class Unused = void>
 __global__ void __launch_bounds__(kRunningThreads) running_statistics_kernel(RunningLines a) {
+  follow_earlier();
   const std::int64_t i = std::int64_t{blockIdx.x} * kRunningThreads + threadIdx.x;
   if (i >= 2 * a.width || (a.apply != nullptr && *a.apply == 0)) return;
   float* const result = i < a.width ? a.mean + i : a.variance + (i - a.width);

@@ -43,6 +43,7 @@ template <class Row>
 __global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock) norm_forward_kernel(NormForwardPass<Row> a) {
   using Wide = typename Row::Wide;
   constexpr int kThreads = Row::kThreads, kWide = Row::kWide, kSteps = Row::kSteps;
+  if constexpr (!Row::kAlone) follow_earlier();
   CHOIR_SHARED_ARRAY(float, scratch, (2 * kRowScratch<kThreads, 1>));
   const int thread = static_cast<int>(threadIdx.x) % kThreads;
   const std::int64_t row = std::int64_t{blockIdx.x} * Row::kGroups + threadIdx.x / kThreads;
@@ -126,6 +127,7 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock) norm_forward_kernel(NormFo
 template <class T>
 __global__ void __launch_bounds__(kLongRowThreads)
     norm_forward_long_kernel(NormForwardArguments<T> a) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, scratch, (2 * kRowScratch<kLongRowThreads, 1>));
   const std::int64_t row = blockIdx.x, at = row * a.width;
   const int thread = static_cast<int>(threadIdx.x);
@@ -309,6 +311,7 @@ __device__ inline void write_partials(const float (*sums)[Row::kSteps][Row::kWid
 template <class Row>
 __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
     norm_backward_kernel(NormBackwardPass<Row> a) {
+  follow_earlier();
   using T = typename Row::T;
   using Wide = typename Row::Wide;
   constexpr int kThreads = Row::kThreads, kWide = Row::kWide, kSteps = Row::kSteps;
@@ -400,6 +403,7 @@ __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
 template <class T>
 __global__ void CHOIR_ALONE_ON_BLACKWELL(kLongRowThreads)
     norm_backward_long_kernel(NormBackwardArguments<T> a) {
+  follow_earlier();
   constexpr int kThreads = kLongRowThreads;
   CHOIR_SHARED_ARRAY(float, scratch, (2 * kRowScratch<kThreads, 2>));
   const int thread = static_cast<int>(threadIdx.x);

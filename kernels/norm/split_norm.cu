@@ -24,6 +24,7 @@ template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     split_norm_moments_kernel(std::int64_t rows, int width, const T* x, float* moments,
                               bool centred) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   const std::int64_t row = std::int64_t{blockIdx.x} * kSplitRows + threadIdx.x / kWarp;
@@ -63,6 +64,7 @@ struct SplitNormForwardArguments {
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     split_norm_forward_kernel(SplitNormForwardArguments<T> a) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   const std::int64_t row = std::int64_t{blockIdx.x} * kSplitRows + threadIdx.x / kWarp;
@@ -106,6 +108,7 @@ struct SplitNormBackwardArguments {
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     split_norm_sums_kernel(SplitNormBackwardArguments<T> a) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   const std::int64_t row = std::int64_t{blockIdx.x} * kSplitRows + threadIdx.x / kWarp;
@@ -135,6 +138,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 template <class T, bool kPaired>
 __global__ void __launch_bounds__(kElementwiseThreads, 6)
     split_norm_backward_kernel(SplitNormBackwardArguments<T> a) {
+  follow_earlier();
   using Pair = Pairs<T, kPaired>;
   constexpr int kWide = Pair::kWide;
   CHOIR_SHARED_ARRAY(float4, staged, kSplitStaged);

@@ -41,6 +41,7 @@ using CodeWord = std::conditional_t<kBits == 16, std::uint16_t,
 template <class T, int kBits>
 __global__ void __launch_bounds__(kElementwiseThreads)
     unpack_kernel(std::int64_t packs, PackedBlocks from, T* out) {
+  wait_for_earlier();
   using Word = CodeWord<kPack<T> * kBits>;
   constexpr int kTables = static_cast<int>(ops::kPackingTables);
   CHOIR_SHARED_ARRAY(float, tables, kTables);

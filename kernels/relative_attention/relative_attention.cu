@@ -19,6 +19,7 @@ namespace choir::cuda {
 template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     relative_positions_kernel(std::int64_t tokens, int half, const float* tables, T* out) {
+  follow_earlier();
   const std::int64_t width = 2 * std::int64_t{half};
   for (std::int64_t e = global_thread(); e < tokens * half; e += global_threads()) {
     const std::int64_t p = e / half, c = e % half;
@@ -47,6 +48,7 @@ struct RelativeQueriesArguments {
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     relative_queries_kernel(RelativeQueriesArguments<T> a) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   const std::int64_t items = a.count * a.per_row.divisor;
@@ -85,6 +87,7 @@ struct RelativeQueriesBackwardArguments {
 template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     relative_queries_backward_kernel(RelativeQueriesBackwardArguments<T> a) {
+  follow_earlier();
   constexpr int kAhead = 8;
   const int all = a.heads * a.width;
   const std::int64_t first = blockIdx.x * a.rows_per_block;
@@ -172,6 +175,7 @@ __device__ inline uint4 read_shifted(const T* from, std::int64_t at, std::int64_
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     unshift_scores_kernel(UnshiftArguments<T> a) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -209,6 +213,7 @@ template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     mask_scores_kernel(std::int64_t rows, std::int64_t tokens, std::int64_t width,
                        ops::AttentionContext context, T* scores) {
+  follow_earlier();
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const std::int64_t i = r % tokens;
     const SeenKeys seen = seen_keys(context, i, tokens);

@@ -124,6 +124,7 @@ __device__ inline void relative_query_gradient(
 template <class T>
 __global__ void __launch_bounds__(kRelativeThreads, 1)
     relative_backward_kernel(const AttentionArgs<T> a, T* d_scores, int batch, int width) {
+  follow_earlier();
   using Tiles = RelativeTiles<T>;
   constexpr int kQ = kRelativeQueries, kM = 2, kN = kQ / 8, kWide = kRelativeWidth / 8;
   const AttentionPlace place = attention_place(1, a.heads);
@@ -200,15 +201,10 @@ __global__ void __launch_bounds__(kRelativeThreads, 1)
   }
   __syncthreads();  // K has been read
   if (rows <= 0) return;
-  float one[kM][2], scale[kM][2];
-#pragma unroll
-  for (int m = 0; m < kM; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) one[m][half] = 1, scale[m][half] = a.scale;
   constexpr AttentionPath kPath = AttentionPath::biased;
-  store_rows<kPath>(d_k, scale, k, key, a.row(a.d_k, place.sample, key, place.head),
+  store_rows<kPath>(d_k, a.scale, k, key, a.row(a.d_k, place.sample, key, place.head),
                     a.d_k.position_stride, rows, a.width);
-  store_rows<kPath>(d_v, one, v, key, a.row(a.d_v, place.sample, key, place.head),
+  store_rows<kPath>(d_v, 1.0f, v, key, a.row(a.d_v, place.sample, key, place.head),
                     a.d_v.position_stride, rows, a.width);
 }
 

@@ -14,6 +14,7 @@ template <class T>
 __global__ void __launch_bounds__(kDepthThreads)
     stochastic_depth_forward_kernel(ops::StochasticDepth args, std::int64_t rows, int width,
                                     const T* x, const T* f, T* out) {
+  follow_earlier();
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const auto a = static_cast<float>(depth_factor(args, r));
     for (std::int64_t i = r * width + threadIdx.x; i < (r + 1) * width; i += blockDim.x) {
@@ -27,6 +28,7 @@ template <class T>
 __global__ void __launch_bounds__(kDepthThreads)
     stochastic_depth_backward_kernel(ops::StochasticDepth args, std::int64_t rows, int width,
                                      const T* d_out, T* d_f, T* d_x) {
+  follow_earlier();
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const auto a = static_cast<float>(depth_factor(args, r));
     for (std::int64_t i = r * width + threadIdx.x; i < (r + 1) * width; i += blockDim.x) {

@@ -56,6 +56,7 @@ __device__ inline void fill_taps(const StridedArguments<T>& a, int tile, float* 
 
 template <class T, bool kPacked, bool kNarrow>
 __global__ void __launch_bounds__(kStridedThreads) strided_conv_kernel(StridedArguments<T> a) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide, kTile = kStridedTile<T, kPacked>, kRun = kStridedRun;
   CHOIR_SHARED_ARRAY(float, lines, 9 * kTile);
@@ -146,6 +147,7 @@ __device__ inline void strided_gradient(const StridedArguments<T>& a, std::int64
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kStridedThreads)
     strided_conv_input_kernel(StridedArguments<T> a) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide, kTile = kStridedTile<T, kPacked>;
   CHOIR_SHARED_ARRAY(float, lines, 9 * kTile);
@@ -203,6 +205,7 @@ template <class T>
 __global__ void __launch_bounds__(kStridedThreads)
     strided_conv_narrow_input_kernel(std::uint32_t inputs, Divisor frequencies, Divisor frames,
                                      StridedArguments<T> a) {
+  follow_earlier();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::uint32_t step = gridDim.x * (blockDim.x / kWarp);
   for (auto n = static_cast<std::uint32_t>(global_thread() / kWarp); n < inputs; n += step) {
@@ -304,6 +307,7 @@ __device__ inline void add_strided_row(const StridedArguments<T>& a, std::int64_
 template <class T, bool kPaired, bool kNarrow>
 __global__ void __launch_bounds__(kStridedThreads)
     strided_conv_weight_kernel(StridedArguments<T> a) {
+  follow_earlier();
   constexpr int kWide = Pairs<T, kPaired>::kWide, kTile = kWarp * kWide;
   CHOIR_SHARED_ARRAY(float, shared, kStridedWarps* kStridedLines* kTile);
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
@@ -418,6 +422,7 @@ __device__ inline void add_square(const StridedArguments<T>& a, int k, const flo
 template <class T, bool kCausal>
 __global__ void __launch_bounds__(kStridedThreads)
     strided_conv_gradients_kernel(StridedArguments<T> a) {
+  follow_earlier();
   using Squares = StridedSquares<T>;
   using Pair = typename Squares::Pair;
   constexpr int kTile = kWarp * 2, kRun = Squares::kRun;

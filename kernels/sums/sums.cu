@@ -15,6 +15,7 @@ constexpr int kPartialWarps = 32, kPartialThreads = kPartialWarps * kWarp;
 /// One column per lane. Warp w adds the blocks w, w + kPartialWarps ..., then the sums of the warps
 /// are added in order. blockIdx.y is the array.
 __global__ void __launch_bounds__(kPartialThreads) add_partials_kernel(ColumnPartials a) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, sums, kPartialThreads);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -88,6 +89,7 @@ constexpr int kSectorTile = kSectorLanes* kPack<T>;
 template <class T>
 __global__ void __launch_bounds__(kSectorWarps* kWarp)
     sector_sums_kernel(std::int64_t rows, std::int64_t width, const T* d_y, float* d_bias) {
+  follow_earlier();
   using Wide = Access<T, true>;
   constexpr int kWide = Wide::kWide, kTile = kSectorTile<T>;
   // With fewer threads every pair of lanes has at most one row.
@@ -125,6 +127,7 @@ template <class T, bool kPacked>
 __global__ void __launch_bounds__(kColumnThreads)
     bias_gradient_kernel(std::int64_t rows, std::int64_t rows_per_block, std::int64_t width,
                          const T* d_y, std::int64_t stride, float* partials) {
+  follow_earlier();
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide, kTile = kColumnTile<T, kPacked>;
   CHOIR_SHARED_ARRAY(float, sums, kColumnWarps* kTile);
@@ -187,12 +190,14 @@ void bias_gradient(const Stream& stream, const TensorView& d_y, const TensorView
 /// out = a + b. Floor: 3 element transfers.
 template <class T>
 __global__ void add_kernel(std::int64_t n, bool packed, const T* a, const T* b, T* out) {
+  follow_earlier();
   map_elements(
       n, packed, out, [](float x, float y) { return x + y; }, a, b);
 }
 
 /// x *= factor. Floor: 2 element transfers.
 __global__ void scale_kernel(std::int64_t n, bool packed, float* x, float factor) {
+  follow_earlier();
   map_elements(
       n, packed, x, [factor](float value) { return value * factor; }, x);
 }
@@ -200,6 +205,7 @@ __global__ void scale_kernel(std::int64_t n, bool packed, float* x, float factor
 /// to = from, 8 elements a step (packed: both aligned to 16 bytes). Floor: both once.
 template <class From, class To>
 __global__ void cast_kernel(std::int64_t n, bool packed, const From* from, To* to) {
+  wait_for_earlier();
   constexpr int kWide = 8;
   using In = Access<From, true>;
   using Out = Access<To, true>;
@@ -232,6 +238,7 @@ constexpr int kSquareThreads = 256;
 template <int kChunk>
 __global__ void __launch_bounds__(kSquareThreads)
     sums_of_squares_kernel(const __grid_constant__ SummedTensors<float> tensors) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(double, scratch, kSquareThreads / kWarp);
   constexpr int kStep = 4 * kSquareThreads, kAhead = 8;
   static_assert(kChunk % (kStep * kAhead) == 0);
@@ -292,6 +299,7 @@ __device__ inline double tree_of_lanes(double value) {
 template <class A>
 __global__ void __launch_bounds__(kTreeThreads)
     tree_sums_kernel(const __grid_constant__ SummedTensors<A> tensors) {
+  follow_earlier();
   const A* const x = tensors.x[blockIdx.x];
   const std::int64_t n = tensors.n[blockIdx.x];
   CHOIR_SHARED_ARRAY(double, parts, kTreeParts);
@@ -451,6 +459,7 @@ constexpr int kCountThreads = 512;
 __global__ void __launch_bounds__(kCountThreads)
     count_targets_kernel(const std::int32_t* unmasked, std::int64_t n, const std::int32_t* lengths,
                          std::int64_t rows, double number, double* count) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(unsigned long long, scratch, kCountThreads / kWarp);
   const int thread = static_cast<int>(threadIdx.x);
   unsigned long long counted = 0;
@@ -463,6 +472,7 @@ __global__ void __launch_bounds__(kCountThreads)
 }
 
 __global__ void add_losses_kernel(const double* own, double* sum, double* count) {
+  follow_earlier();
   *sum += own[0];
   *count += own[1];
 }

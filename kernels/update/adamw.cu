@@ -111,6 +111,7 @@ __device__ inline void update_values(const AdamWMemory<Master, Moment, Copy>& at
 template <class Master, class Moment, class Copy>
 __global__ void __launch_bounds__(kAdamWThreads)
     adamw_kernel(AdamWMemory<Master, Moment, Copy> at, AdamWConstants constants) {
+  wait_for_earlier();
   CHOIR_SHARED_ARRAY(AdamWStep, shared, 1);
   const std::int64_t packs = at.packed ? at.n / kAdamWWide : 0;
   std::int64_t p = global_thread();

@@ -51,6 +51,7 @@ template <class Copy>
 __global__ void __launch_bounds__(kLarsThreads)
     lars_kernel(LarsMemory<Copy> at, double momentum, double scale, const double* ratio,
                 const ops::StepControl* control) {
+  wait_for_earlier();
   CHOIR_SHARED_ARRAY(LarsFactors, shared, 1);
   if (threadIdx.x == 0) {
     const double rate = control->learning_rate * scale;
@@ -75,6 +76,7 @@ __global__ void __launch_bounds__(kRatioThreads)
     trust_ratio_kernel(const double* weight_sums, const double* gradient_sums,
                        const std::int64_t* begins, double* ratios, double coefficient, double decay,
                        double epsilon, const ops::StepControl* control) {
+  wait_for_earlier();
   CHOIR_SHARED_ARRAY(double, scratch, kRatioThreads / kWarp);
   const std::int64_t end = begins[blockIdx.x + 1];
   double weights = 0, gradients = 0;

@@ -63,6 +63,7 @@ template <class Moment>
 __global__ void __launch_bounds__(kMuonThreads)
     muon_momentum_kernel(MomentumElements<Moment> elements, std::int64_t n, bool packed,
                          double momentum, const ops::StepControl* control) {
+  wait_for_earlier();
   CHOIR_SHARED_ARRAY(float, of_gradient, 1);
   if (control->apply == 0) return;
   if (threadIdx.x == 0)
@@ -90,6 +91,7 @@ struct DividedElements {
 __global__ void __launch_bounds__(kMuonThreads)
     divide_by_norm_kernel(float* x, std::int64_t n, bool packed, const double* square_sum,
                           double epsilon) {
+  wait_for_earlier();
   CHOIR_SHARED_ARRAY(float, divisor, 1);
   if (threadIdx.x == 0) {
     const double norm = sqrt(*square_sum);
@@ -117,6 +119,7 @@ struct WeightedElements {
 
 __global__ void __launch_bounds__(kMuonThreads)
     weighted_sum_kernel(WeightedElements elements, std::int64_t n, bool packed) {
+  wait_for_earlier();
   for_muon_packs(n, packed, elements);
 }
 
@@ -143,6 +146,7 @@ template <class Copy>
 __global__ void __launch_bounds__(kMuonThreads)
     muon_step_kernel(SteppedElements<Copy> elements, std::int64_t n, bool packed, double scale,
                      double factor, double decay, const ops::StepControl* control) {
+  wait_for_earlier();
   CHOIR_SHARED_ARRAY(float, factors, 2);
   if (control->apply == 0) return;
   if (threadIdx.x == 0) {

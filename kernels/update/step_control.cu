@@ -8,12 +8,14 @@ namespace choir::cuda {
 namespace {
 
 __global__ void begin_step_kernel(ops::StepControl* control) {
+  wait_for_earlier();
   choir::begin_step(*control);
 }
 
 __global__ void end_step_kernel(ops::StepControl* control, const double* square_sum,
                                 CountedLosses losses, double max_norm, double beta1, double beta2,
                                 double window) {
+  wait_for_earlier();
   choir::end_step(*control, *square_sum, losses, max_norm, beta1, beta2, window);
 }
 

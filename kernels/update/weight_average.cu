@@ -32,6 +32,7 @@ template <class Weight>
 __global__ void __launch_bounds__(kAverageThreads)
     weight_average_kernel(float* average, const Weight* weight, std::int64_t n, bool packed,
                           double decay, double first, const ops::StepControl* control) {
+  wait_for_earlier();
   CHOIR_SHARED_ARRAY(AverageFactors, shared, 1);
   if (threadIdx.x == 0)
     *shared = {static_cast<float>(decay), static_cast<float>(1 - decay), control->apply != 0,

@@ -20,6 +20,7 @@ __device__ inline float sound_value(std::int16_t sample) {
 template <class Sample>
 __global__ void __launch_bounds__(kElementwiseThreads)
     split_frames_kernel(std::int64_t n, FramesOf of, const Sample* sound, float* frames) {
+  follow_earlier();
   for (std::int64_t i = global_thread(); i < n; i += global_threads()) {
     const std::int64_t row = i / of.frame, b = row / of.rows, r = row % of.rows;
     const std::int64_t count = of.lengths[b] * of.unit;
@@ -33,6 +34,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 __global__ void __launch_bounds__(kElementwiseThreads)
     join_frames_kernel(std::int64_t n, FramesOf of, const float* frames, float* sound,
                        bool accumulate) {
+  follow_earlier();
   for (std::int64_t i = global_thread(); i < n; i += global_threads()) {
     const std::int64_t b = i / of.width, s = i % of.width;
     const std::int64_t rows = of.lengths[b] * of.unit / of.hop;
@@ -68,6 +70,7 @@ __device__ inline Direction direction_of(float p) {
 __global__ void __launch_bounds__(kElementwiseThreads)
     polar_forward_kernel(std::int64_t n, std::int64_t bins, PolarNumbers how, const float* polar,
                          float* spectra) {
+  follow_earlier();
   for (std::int64_t i = global_thread(); i < n; i += global_threads()) {
     const std::int64_t re = i / bins * 2 * bins + i % bins, im = re + bins;
     const float free = expf(how.gain * polar[re] + how.offset);
@@ -81,6 +84,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 __global__ void __launch_bounds__(kElementwiseThreads)
     polar_backward_kernel(std::int64_t n, std::int64_t bins, PolarNumbers how, const float* polar,
                           const float* d_spectra, float* d_polar) {
+  follow_earlier();
   for (std::int64_t i = global_thread(); i < n; i += global_threads()) {
     const std::int64_t re = i / bins * 2 * bins + i % bins, im = re + bins;
     const float free = expf(how.gain * polar[re] + how.offset);
@@ -95,6 +99,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 
 __global__ void __launch_bounds__(kElementwiseThreads)
     power_forward_kernel(std::int64_t n, std::int64_t bins, const float* spectra, float* powers) {
+  follow_earlier();
   for (std::int64_t i = global_thread(); i < n; i += global_threads()) {
     const std::int64_t re = i / bins * 2 * bins + i % bins;
     powers[i] = spectra[re] * spectra[re] + spectra[re + bins] * spectra[re + bins];
@@ -104,6 +109,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 __global__ void __launch_bounds__(kElementwiseThreads)
     power_backward_kernel(std::int64_t n, std::int64_t bins, const float* spectra,
                           const float* d_powers, float* d_spectra) {
+  follow_earlier();
   for (std::int64_t i = global_thread(); i < n; i += global_threads()) {
     const std::int64_t re = i / bins * 2 * bins + i % bins;
     const float twice = 2.0f * d_powers[i];
@@ -138,6 +144,7 @@ __device__ inline float step_of(const SpectralTermNumbers& term) {
 }
 
 __global__ void __launch_bounds__(kSpectralThreads) spectral_loss_kernel(SpectralNumbers a) {
+  follow_earlier();
   CHOIR_SHARED_ARRAY(float, scratch, kSpectralThreads / kWarp);
   const std::int64_t row = blockIdx.x;
   float* predicted = a.predicted + row * a.width;

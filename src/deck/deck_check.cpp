@@ -226,7 +226,8 @@ bool has(const ModelFamily& family, const std::string& key) {
 }  // namespace
 
 bool deck::is_for_cuda(const std::string& key) {
-  return is_in(key, {"train.cuda_graph", "train.time_products", "parallel.share_device"});
+  return is_in(key, {"train.cuda_graph", "train.programmatic_dependent_launch",
+                     "train.time_products", "parallel.share_device"});
 }
 
 bool deck::concerns(const FamilyTable& table, const ModelFamily& family, const std::string& key) {

@@ -228,6 +228,13 @@ void add_train_keys(Table& table) {
       .only_with("loss_scale", {"dynamic"});
   train.add("cuda_graph", &Part::cuda_graph, "",
             "Record the kernels of a step as a CUDA graph and launch them as a whole (cuda only).");
+  train
+      .add("programmatic_dependent_launch", &Part::programmatic_dependent_launch, "",
+           "Let each kernel of a recorded step begin while the one ahead of it still runs, whose "
+           "results it waits for (cuda only, sm_90 and newer; the other keys and the bits of the "
+           "results stay the same). Nobody has measured yet what that gains.")
+      .only_with("cuda_graph", {"true"})
+      .when_resumed(OnResume::free);
   train.add("time_products", &Part::time_products, "",
             "Time the first eight algorithms that cuBLASLt proposes for each matrix product once "
             "at the start, and use the fastest on all ranks (cuda only). The choice is stored in "

@@ -39,6 +39,15 @@ Availability availability();
 std::unique_ptr<Device> make_device(int ordinal);
 /// The card of a cuda device; nullptr for others.
 const Card* card_of(const Device& device);
+/// Whether kernels of graphs that are recorded from now on may begin before the end of the kernel
+/// ahead of them (kernels/cuda/launch.cuh). At first they may not. Does nothing on other devices.
+void set_dependent_launch(Device& device, bool on);
+/// True if the card can begin such kernels early: sm_90 and newer.
+bool has_dependent_launch(const Device& device);
+/// True if the next kernel of the stream may begin before the end of the one ahead of it: where
+/// set_dependent_launch() allows it, while a graph is recorded, if it comes after one other kernel
+/// and nothing else.
+bool may_begin_early(const Stream& stream);
 /// True if kernels of GPU `from` can access the memory of GPU `to` (P2P); both are visible.
 bool can_access(int from, int to);
 /// Bytes of device memory that are free now; 0 for other devices.

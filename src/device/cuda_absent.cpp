@@ -21,6 +21,16 @@ const Card* card_of(const Device&) {
   return nullptr;
 }
 
+void set_dependent_launch(Device&, bool) {}
+
+bool has_dependent_launch(const Device&) {
+  return false;
+}
+
+bool may_begin_early(const Stream&) {
+  return false;
+}
+
 bool can_access(int, int) {
   return false;
 }

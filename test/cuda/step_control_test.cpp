@@ -2,6 +2,7 @@
 // except the corrections, whose powers are accurate only to an ulp or two.
 #include "choir/ops/step_control.hpp"
 
+#include "kernels/sums/sums.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/support/mirror.hpp"
 
@@ -48,6 +49,44 @@ TEST_F(CudaStepControl, FollowsTheCpuBitForBit) {
       }
     EXPECT_GT(here.updates, 10);
   }
+}
+
+// In a graph with dependent launch the kernel of end_step() begins before the sum is there.
+TEST_F(CudaStepControl, EndsARecordedStepAfterTheSumsOfItsGraph) {
+  const std::vector<float> ones(1000, 1);
+  const std::vector<double> losses{3, std::nan("")};
+  const DeviceTensor x(device(), DType::f32, {1000}, ones.data());
+  const DeviceTensor sums(device(), DType::f64, {2}, losses.data());
+  const TensorView square{sums.view().as<double>() + 1, DType::f64, {1}};
+  const ops::StepControl start{.learning_rate = 1e-3, .targets = {1}};
+  const Buffer memory(device(), sizeof start);
+  auto* const control = static_cast<ops::StepControl*>(memory.data());
+  device().copy_from_host(control, &start, sizeof start);
+  const auto queue = [&] {
+    ops::tree_sum(stream(), x, square);
+    ops::end_step(stream(), {.control = control,
+                             .square_sum = square,
+                             .loss_sums = {sums.view().data, DType::f64, {1}},
+                             .max_norm = 1,
+                             .beta1 = 0.9,
+                             .beta2 = 0.95,
+                             .scaling = {.start = 1, .window = 0}});
+  };
+  queue();  // libraries and emulation know the kernels from then on
+  device().synchronize(stream().native());
+  cuda::set_dependent_launch(device(), true);
+  device().begin_capture(stream().native());
+  queue();
+  const NativeGraph graph = device().end_capture(stream().native());
+  for (int replay = 0; replay < 3; ++replay) {
+    device().copy_from_host(sums.view().data, losses.data(), 2 * sizeof(double));
+    device().launch(graph, stream().native());
+    ops::StepControl end{};
+    device().copy_to_host(&end, control, sizeof end);
+    EXPECT_EQ(end.gradient_norm, std::sqrt(1000.0));
+    EXPECT_EQ(end.apply, 1);
+  }
+  device().destroy(graph);
 }
 
 }  // namespace

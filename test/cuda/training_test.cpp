@@ -113,12 +113,12 @@ TEST_F(CudaTraining, ARecordedStepGivesTheBitsOfAQueuedOne) {
   const Trained again = train(options, cuda_device());
   EXPECT_TRUE(same_bits(queued.state, again.state));
   options.cuda_graph = true;
-  for (const int lag : {0, 1}) {
-    options.lag = lag;
+  for (const auto& [lag, dependent] : {std::pair(0, false), {1, false}, {1, true}}) {
+    options.lag = lag, options.dependent_launch = dependent;
     const Trained recorded = train(options, cuda_device());
-    EXPECT_TRUE(same_bits(queued.losses, recorded.losses)) << lag;
-    EXPECT_TRUE(same_bits(queued.norms, recorded.norms)) << lag;
-    EXPECT_TRUE(same_bits(queued.state, recorded.state)) << lag;
+    EXPECT_TRUE(same_bits(queued.losses, recorded.losses)) << lag << dependent;
+    EXPECT_TRUE(same_bits(queued.norms, recorded.norms)) << lag << dependent;
+    EXPECT_TRUE(same_bits(queued.state, recorded.state)) << lag << dependent;
   }
 }
 
@@ -127,9 +127,9 @@ TEST_F(CudaTraining, StepsOfSeveralShapesAreRecordedWhenTheyComeAgain) {
     std::vector<double> losses;
     double flops;
   };
-  const auto run = [](bool graphs) {
+  const auto run = [](bool graphs, bool dependent) {
     EngineOptions options = speech_options(batch_normed(), "fp32", 2);
-    options.cuda_graph = graphs;
+    options.cuda_graph = graphs, options.dependent_launch = dependent;
     SingleRank single;
     SpeechRun steps(options, *single.mesh, 0, cuda_device());
     Result result;
@@ -138,9 +138,12 @@ TEST_F(CudaTraining, StepsOfSeveralShapesAreRecordedWhenTheyComeAgain) {
     result.flops = steps.engine().instance().work().flops;
     return result;
   };
-  const Result queued = run(false), recorded = run(true);
-  EXPECT_TRUE(same_bits(queued.losses, recorded.losses));
-  EXPECT_LT(recorded.flops, 0.8 * queued.flops) << "three of nine steps only replayed";
+  const Result queued = run(false, false);
+  for (const bool dependent : {false, true}) {
+    const Result recorded = run(true, dependent);
+    EXPECT_TRUE(same_bits(queued.losses, recorded.losses)) << dependent;
+    EXPECT_LT(recorded.flops, 0.8 * queued.flops) << "three of nine steps only replayed";
+  }
 }
 
 TEST_F(CudaTraining, RecomputationChangesNoBit) {

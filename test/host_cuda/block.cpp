@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr unsigned kWarp = 32;
 
-enum class Waits : std::uint8_t { nothing, block, warp, condition };
+enum class Waits : std::uint8_t { nothing, block, warp, condition, earlier };
 
 // Operations of a warp, distinguished by the addresses of their names.
 constexpr char kBarrier[] = "__syncwarp", kShuffle[] = "a warp shuffle or vote",
@@ -43,6 +43,7 @@ struct alignas(64) Thread {
   Slots* result = nullptr;  // of its last exchange
   std::uint32_t open_group = 0, committed = 0;
   Waits waits = Waits::nothing;
+  bool followed = false;  // has waited for earlier kernels
   // ThreadSanitizer: the events that this thread may see when it continues. Each thread has its own
   // address: through a common one a slow thread would also see the work of a fast one after the
   // barrier.
@@ -84,13 +85,19 @@ struct Scheduler {
   std::vector<unsigned> order;  // of threads: one pass over those that can continue
   std::size_t position = 0;     // in it
   bool running = false;
+  bool early = false;  // earlier kernels have not run
+  bool lets_next = false;
+  std::function<void()> body;             // of a thread, with what comes after it
+  char earlier = 0;                       // ThreadSanitizer: the work of earlier kernels
   char begin = 0, arrivals = 0, end = 0;  // ThreadSanitizer: order of blocks and barriers
   std::uint64_t seed = 0, state = 0;
 };
 
+thread_local Scheduler* chosen_scheduler = nullptr;
+
 Scheduler& the() {
   static thread_local Scheduler scheduler;
-  return scheduler;
+  return chosen_scheduler ? *chosen_scheduler : scheduler;
 }
 
 std::uint64_t draw(Scheduler& s) {  // splitmix64
@@ -260,28 +267,35 @@ void prepare(Scheduler& s, const Grid& grid) {
   s.dynamic = aligned_block(s.dynamic_memory, grid.shared_bytes, hopper::shared_alignment());
 }
 
-void run_block(Scheduler& s, const std::function<void()>& body) {
+void start_block(Scheduler& s, const std::function<void()>& body) {
   poison(s.dynamic, s.grid.shared_bytes);
   for (Static& array : s.statics) poison(array.aligned, array.bytes);
   s.live = s.count, s.at_barrier = 0;
   for (Warp& warp : s.warps)
     for (const auto& slots : warp.results) slots->readers = 0;
-  hopper::begin_block(s.count);
   tsan_release(&s.begin);
-  const std::function<void()> ordered = [&] {
-    tsan_acquire(&the().begin);
+  s.body = [&s, &body] {
+    tsan_acquire(&s.begin);
     body();
+    if (s.grid.follows && !self().followed)
+      defect("%s: a thread ends without waiting for earlier kernels", s.grid.kernel);
     if (!own_copies().copies.empty())
       defect("%s ends with cp.async copies nobody waited for", s.grid.kernel);
     hopper::end_thread(s.grid.kernel);
-    tsan_release(&the().end);
+    tsan_release(&s.end);
   };
   for (unsigned i = 0; i < s.count; ++i) {
     Thread& t = s.threads[i];
     t.waits = Waits::nothing, t.result = nullptr, t.open_group = t.committed = 0;
+    t.followed = false;
     s.copies[i].copies.clear(), s.copies[i].groups.clear();
-    t.fiber->start(ordered);
+    t.fiber->start(s.body);
   }
+}
+
+/// Runs the threads of a block to their ends or, if earlier kernels have not run, until none can
+/// continue without them.
+void run_threads(Scheduler& s) {
   while (s.live > 0) {
     bool progress = false;
     for (s.position = 0; s.position < s.count; ++s.position) {
@@ -305,16 +319,43 @@ void run_block(Scheduler& s, const std::function<void()>& body) {
       }
       progress = true;
     }
+    if (!progress && s.early) return;
     if (!progress && !hopper::deliver(s.seed == 0 ? 0 : draw(s)))
       defect("DEADLOCK in %s, block (%u, %u, %u): no thread can go on%s", s.grid.kernel, s.block.x,
              s.block.y, s.block.z, describe_waiting(s).c_str());
   }
+}
+
+void end_block(Scheduler& s) {
   settle_copies(s.grid.kernel);
   hopper::end_block(s.grid.kernel);
   tsan_acquire(&s.end);
 }
 
+Index3 block_of(const Grid& grid, unsigned b) {
+  return {b % grid.blocks.x, b / grid.blocks.x % grid.blocks.y,
+          b / (grid.blocks.x * grid.blocks.y)};
+}
+
+void order_threads(Scheduler& s) {
+  s.order.resize(s.count);
+  std::iota(s.order.begin(), s.order.end(), 0u);
+  shuffle(s, s.order);
+}
+
+/// Schedulers of blocks that begin early, with their stacks, for the next use.
+std::vector<std::unique_ptr<Scheduler>>& unused_schedulers() {
+  static thread_local std::vector<std::unique_ptr<Scheduler>> unused;
+  return unused;
+}
+
 }  // namespace
+
+struct EarlyBlock {
+  std::unique_ptr<Scheduler> scheduler;
+  std::function<void()> body;
+  unsigned block = 0;
+};
 
 void defect(const char* format, ...) {
   std::va_list arguments;
@@ -337,6 +378,7 @@ namespace {
 /// tests of which kernels a program uses.
 struct Launches {
   std::map<std::string, std::uint64_t> of;
+  std::map<std::string, bool> lets_next;
   ~Launches() {
     const char* path = std::getenv("HOST_CUDA_KERNELS");
     std::FILE* file = path == nullptr ? nullptr : std::fopen(path, "a");
@@ -347,27 +389,85 @@ struct Launches {
   }
 };
 
+Launches& launches() {
+  static Launches launches;
+  return launches;
+}
+
 }  // namespace
 
-void run(const Grid& grid, const std::function<void()>& body) {
-  static Launches launches;
-  ++launches.of[grid.kernel];
+bool lets_next_begin(const char* kernel) {
+  const auto found = launches().lets_next.find(kernel);
+  return found != launches().lets_next.end() && found->second;
+}
+
+// Only one block, because the threads of all would need a stack each.
+std::shared_ptr<EarlyBlock> begin_early(const Grid& grid, const std::function<void()>& body) {
+  auto early = std::make_shared<EarlyBlock>();
+  std::vector<std::unique_ptr<Scheduler>>& unused = unused_schedulers();
+  if (unused.empty()) unused.push_back(std::make_unique<Scheduler>());
+  early->scheduler = std::move(unused.back());
+  unused.pop_back();
+  early->body = body;
+  Scheduler &usual = the(), &s = *early->scheduler;
+  s.seed = s.state = usual.seed == 0 ? 0 : draw(usual);
+  const unsigned blocks = grid.blocks.x * grid.blocks.y * grid.blocks.z;
+  early->block = usual.seed == 0 ? 0 : static_cast<unsigned>(draw(usual) % blocks);
+  chosen_scheduler = &s;
+  prepare(s, grid);
+  s.block = block_of(grid, early->block);
+  s.running = s.early = true;
+  order_threads(s);
+  start_block(s, early->body);
+  run_threads(s);
+  s.early = false;
+  chosen_scheduler = nullptr;
+  return early;
+}
+
+namespace {
+
+void continue_early(EarlyBlock& early) {
+  Scheduler& s = *early.scheduler;
+  chosen_scheduler = &s;
+  tsan_release(&s.earlier);
+  for (unsigned i = 0; i < s.count; ++i)
+    if (s.threads[i].waits == Waits::earlier) s.threads[i].waits = Waits::nothing;
+  hopper::begin_block(s.count);
+  run_threads(s);
+  end_block(s);
+  s.running = false;
+  chosen_scheduler = nullptr;
+  unused_schedulers().push_back(std::move(early.scheduler));
+}
+
+}  // namespace
+
+void run(const Grid& grid, const std::function<void()>& body,
+         const std::shared_ptr<EarlyBlock>& early) {
+  ++launches().of[grid.kernel];
   Scheduler& s = the();
   if (s.running) defect("%s launched from inside a kernel", grid.kernel);
   prepare(s, grid);
   s.running = true;
-  s.order.resize(s.count);
-  std::iota(s.order.begin(), s.order.end(), 0u);
+  s.lets_next = false;
   std::vector<unsigned> blocks(std::size_t{grid.blocks.x} * grid.blocks.y * grid.blocks.z);
   std::iota(blocks.begin(), blocks.end(), 0u);
   shuffle(s, blocks);
   for (const unsigned b : blocks) {
-    s.block = {b % grid.blocks.x, b / grid.blocks.x % grid.blocks.y,
-               b / (grid.blocks.x * grid.blocks.y)};
-    shuffle(s, s.order);
-    run_block(s, body);
+    if (early && b == early->block) {
+      continue_early(*early);
+      continue;
+    }
+    s.block = block_of(grid, b);
+    order_threads(s);
+    start_block(s, body);
+    hopper::begin_block(s.count);
+    run_threads(s);
+    end_block(s);
   }
   s.running = false;
+  if (s.lets_next) launches().lets_next[grid.kernel] = true;
 }
 
 const Index3& thread_index() {
@@ -418,6 +518,20 @@ void* static_shared(const void* key, std::size_t bytes) {
   if (all > kMaxSharedBytes) defect("%s needs %zu bytes of shared memory", s.grid.kernel, all);
   tsan_release(&s.allocated);
   return s.statics.back().aligned;
+}
+
+void let_next_begin() {
+  the().lets_next = true;
+}
+
+void wait_for_earlier() {
+  Scheduler& s = the();
+  Thread& me = self();
+  me.followed = true;
+  if (!s.early) return;
+  me.operation = "a wait for earlier kernels";
+  wait(Waits::earlier);
+  tsan_acquire(&s.earlier);
 }
 
 void synchronize_block(Where where) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <source_location>
 
 namespace host_cuda {
@@ -17,6 +18,8 @@ struct Grid {
   const char* kernel = "?";  ///< name for messages
   Index3 blocks{1, 1, 1}, threads{1, 1, 1};
   std::size_t shared_bytes = 0;  ///< dynamic
+  bool follows = false;          ///< every thread must wait for earlier kernels
+  bool hopper = false;           ///< with the instructions of sm_90a
 };
 
 /// Limits of a block that hold on every GPU since sm_80. Shared memory counts the arrays of the
@@ -29,8 +32,17 @@ constexpr std::size_t kMaxSharedBytes = 99 * 1024;
 /// Ends the test program with a message that names kernel, block and threads.
 [[noreturn]] void defect(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-/// Runs body() once per thread of the grid.
-void run(const Grid& grid, const std::function<void()>& body);
+/// A block of a kernel that begins while the kernel ahead of it has not: what its threads read
+/// before they wait is old.
+struct EarlyBlock;
+/// Begins one block, and runs its threads until they wait for earlier kernels.
+std::shared_ptr<EarlyBlock> begin_early(const Grid& grid, const std::function<void()>& body);
+/// True if the kernel has been seen to let the next one begin before its end.
+bool lets_next_begin(const char* kernel);
+
+/// Runs body() once per thread of the grid. A block that has begun early continues.
+void run(const Grid& grid, const std::function<void()>& body,
+         const std::shared_ptr<EarlyBlock>& early = nullptr);
 /// 0: rising order; otherwise blocks and threads are shuffled.
 void set_seed(std::uint64_t seed);
 
@@ -47,6 +59,9 @@ unsigned lane();
 void* dynamic_shared();
 /// One static shared array per `key` and block.
 void* static_shared(const void* key, std::size_t bytes);
+
+void let_next_begin();
+void wait_for_earlier();
 
 void synchronize_block(Where where);
 void synchronize_warp(std::uint32_t mask, Where where);

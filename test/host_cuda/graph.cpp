@@ -19,7 +19,8 @@ class Replay {
       : graph_(std::move(graph)),
         by_priority_(by_priority),
         done_(graph_->size()),
-        progress_(graph_->size()) {}
+        progress_(graph_->size()),
+        begun_(graph_->size()) {}
 
   /// Runs until every branch is at its end or waits for another process.
   bool operator()() {
@@ -40,7 +41,7 @@ class Replay {
       std::sort(able.begin(), able.end(),
                 [&](std::size_t a, std::size_t b) { return turn(a) < turn(b); });
       const std::size_t chosen = able[choose(able.size())];
-      if (perform(next(chosen).operation, progress_[chosen]))
+      if (perform(chosen))
         ++done_[chosen];
       else
         stalled[chosen] = true;
@@ -49,10 +50,28 @@ class Replay {
 
  private:
   const Node& next(std::size_t branch) const { return (*graph_)[branch][done_[branch]]; }
-  static bool perform(const Operation& operation, Progress& progress) {
+  /// The operation behind the next one of the branch, if it is a kernel that may begin early and
+  /// the next one lets it.
+  const Operation* follower(std::size_t branch) const {
+    const std::vector<Node>& nodes = (*graph_)[branch];
+    const std::size_t at = done_[branch] + 1;
+    if (at >= nodes.size() || !nodes[at].operation.early) return nullptr;
+    const char* const ahead = nodes[at - 1].operation.kernel;
+    return ahead && lets_next_begin(ahead) ? &nodes[at].operation : nullptr;
+  }
+  bool perform(std::size_t branch) {
+    const Operation& operation = next(branch).operation;
+    Progress& progress = progress_[branch];
     switch (operation.kind) {
       case Operation::Kind::work:
-        operation.work();
+        if (operation.kernel) {
+          const std::shared_ptr<EarlyBlock> block = std::move(begun_[branch]);
+          const Operation* const behind = follower(branch);
+          if (behind) begun_[branch] = behind->begin_block();
+          operation.run_kernel(block);
+        } else {
+          operation.work();
+        }
         return true;
       case Operation::Kind::peers:
         if (!progress) progress = operation.begin();
@@ -69,7 +88,8 @@ class Replay {
   std::shared_ptr<const Branches> graph_;
   bool by_priority_;
   Clock done_;
-  std::vector<Progress> progress_;  // by branch, of the node that has begun
+  std::vector<Progress> progress_;                  // by branch, of the node that has begun
+  std::vector<std::shared_ptr<EarlyBlock>> begun_;  // by branch, of its next kernel
 };
 
 }  // namespace
@@ -87,6 +107,7 @@ void join(HostCudaStream& stream, Capture& capture, const Clock& after) {
     for (Clock& known : capture.known) known.resize(capture.branches.size());
   }
   Clock& known = capture.known[stream.branch];
+  stream.joined = !after.empty();
   for (std::size_t b = 0; b < after.size(); ++b) known[b] = std::max(known[b], after[b]);
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # mutate.sh BUILD [--all]: negative controls of the kernel tests. Removes from a kernel a barrier, a
 # wait for a copy or for earlier kernels, a bounds check, or the swizzle that keeps a tile free of
-# bank conflicts; builds the changed kernel, and requires tests to fail: its own, or those of all
+# bank conflicts, or lets it wait for earlier kernels only after it has read their results; builds the changed kernel, and requires tests to fail: its own, or those of all
 # kernels. Without --all it tries one mutation of each kind, the one that is built soonest; with it,
 # every possible mutation. The last line is "N passed, N failed".
 set -u
@@ -17,7 +17,8 @@ mutations() {
   grep -nE '^ *(ptx::)?cp_async_wait<' "$1" | sed -E 's/^([0-9]+):.*/wait \1/'
   grep -nE 'if \([a-z_]+ < (n|rows|width|columns)\)' "$1" | sed -E 's/^([0-9]+):.*/bounds \1/'
   grep -nE '^ *const unsigned moved = c \^' "$1" | sed -E 's/^([0-9]+):.*/banks \1/'
-  grep -nE '^ *wait_for_earlier\(\);' "$1" | sed -E 's/^([0-9]+):.*/earlier \1/'
+  grep -nE '^ *(wait_for|follow)_earlier\(\);' "$1" | sed -E 's/^([0-9]+):.*/earlier \1/'
+  grep -nE -A 1 '^ *wait_for_earlier\(\);' "$1" | sed -nE 's/^([0-9]+)- *choir::end_step\(.*/late \1/p'
 }
 
 # mutate KIND LINE FILE: writes the mutant to standard output.
@@ -25,7 +26,8 @@ mutate() {
   case $1 in
     barrier) sed -E "$2s/__syncthreads\(\);/;/" "$3" ;;
     wait) sed -E "$2s/(ptx::)?cp_async_wait<[^;]*;/;/" "$3" ;;
-    earlier) sed -E "$2s/wait_for_earlier\(\);/;/" "$3" ;;
+    earlier) sed -E "$2s/(wait_for|follow)_earlier\(\);/;/" "$3" ;;
+    late) sed -E "$(($2 - 1))d; $2s/$/ wait_for_earlier();/" "$3" ;;
     banks) sed -E "$2s/ c \^ .*;/ c;/" "$3" ;;
     bounds) sed -E "$2s/ < (n|rows|width|columns)\)/ < \1 + 1)/" "$3" ;;
   esac
@@ -61,11 +63,11 @@ own_tests() {
   done
   echo "${all#:}"
 }
-variant_of() { case $1 in barrier) echo thread ;; bounds) echo address ;; wait | banks | earlier) echo plain ;; esac; }
+variant_of() { case $1 in barrier) echo thread ;; bounds) echo address ;; wait | banks | earlier | late) echo plain ;; esac; }
 # cheapest_first KIND: the device code of kernels, those files first that have tests of their own, few launchers and little code.
 cheapest_first() {
   local file users
-  find kernels \( -name '*.cuh' -o -name '*.cu' \) ! -path kernels/cuda/ptx.cuh | while read -r file; do
+  find kernels \( -name '*.cuh' -o -name '*.cu' \) ! -path kernels/cuda/ptx.cuh ! -path kernels/cuda/launch.cuh | while read -r file; do
     mutations "$file" | grep -q "^$1 " || continue
     mapfile -t users < <(users_of "$file")
     echo "$([ -n "$(own_tests "$(variant_of "$1")" "${users[@]}")" ]; echo $?) ${#users[@]} $(wc -c <"$file") $file"
@@ -96,19 +98,19 @@ try() {
   own=$(own_tests "$variant" $objects)
   [ "$kind" != banks ] || own='CudaAttention.TensorCoresTsan'
   if { [ -n "$own" ] && noticed "$variant" "$own" "$log"; } || noticed "$variant" "*" "$log"; then
-    why=$(grep -m1 -aoE 'data race|AddressSanitizer: [a-z-]+|runtime error: .*|: Failure$|host_cuda: .*|[0-9]+ of [0-9]+ threads waited.*' "$log")
+    why=$(grep -m1 -aoE 'data race|AddressSanitizer: [a-z-]+|runtime error: .*|: Failure$|host_cuda: .*' "$log")
     if [ -z "$why" ]; then
-      echo "not ok $kind of $file:$line taken out: tests fail, and none says why"; tail -n 20 "$log"; failed=$((failed + 1)); return
+      echo "not ok $kind of $file:$line mutated: tests fail, and none says why"; tail -n 20 "$log"; failed=$((failed + 1)); return
     fi
-    echo "ok $kind of $file:$line taken out: ${why#: }"
+    echo "ok $kind of $file:$line mutated: ${why#: }"
     passed=$((passed + 1))
   else
-    echo "not ok $kind of $file:$line was taken out and no test noticed: $(sed -n "${line}p" "$file")"
+    echo "not ok $kind of $file:$line was mutated and no test noticed: $(sed -n "${line}p" "$file")"
     failed=$((failed + 1))
   fi
 }
 
-for kind in barrier wait bounds banks earlier; do
+for kind in barrier wait bounds banks earlier late; do
   found=0
   for file in $(cheapest_first "$kind"); do
     while read -r what line; do

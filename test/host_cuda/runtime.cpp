@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "test/host_cuda/hopper.hpp"
+
 namespace host_cuda {
 namespace {
 
@@ -59,7 +61,7 @@ bool ready(const Operation& operation) {
 bool perform(Operation& operation) {
   switch (operation.kind) {
     case Operation::Kind::work:
-      operation.work();
+      operation.kernel ? operation.run_kernel(nullptr) : operation.work();
       return true;
     case Operation::Kind::peers:
       if (!operation.progress) operation.progress = operation.begin();
@@ -173,8 +175,10 @@ cudaError_t enqueue(cudaStream_t stream, Operation operation) {
   if (Capture* capture = s.capture) {
     Clock& known = capture->known[s.branch];
     std::vector<Node>& branch = capture->branches[s.branch];
+    operation.early = operation.early && !s.joined;
     branch.push_back({std::move(operation), known, capture->calls++, s.priority});
     known[s.branch] = branch.size();
+    s.joined = false;
     return cudaSuccess;
   }
   s.queue.push_back(std::move(operation));
@@ -221,6 +225,24 @@ bool collective_in_flight() {
 void queue(cudaStream_t stream, std::function<void()> work) {
   const Lock lock(runtime().mutex);
   enqueue(stream, {Operation::Kind::work, std::move(work)});
+}
+
+void queue_kernel(cudaStream_t stream, const Grid& grid, std::function<void()> body, bool early) {
+  const Lock lock(runtime().mutex);
+  Operation operation{.kind = Operation::Kind::work};
+  operation.kernel = grid.kernel, operation.early = early;
+  const auto allow = [hopper = grid.hopper] {
+    return hopper ? std::make_unique<hopper::Allowed>() : nullptr;
+  };
+  operation.begin_block = [=] {
+    const auto allowed = allow();
+    return begin_early(grid, body);
+  };
+  operation.run_kernel = [=](std::shared_ptr<EarlyBlock> block) {
+    const auto allowed = allow();
+    run(grid, body, std::move(block));
+  };
+  enqueue(stream, std::move(operation));
 }
 
 void queue_for_peers(cudaStream_t stream, std::function<Progress()> begin) {

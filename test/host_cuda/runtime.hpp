@@ -29,6 +29,11 @@ struct Operation {
   std::function<Progress()> begin{};  ///< for kind `peers`
   bool graph = false;                 ///< ... a whole graph
   Progress progress{};                ///< ... once it has begun
+  /// A kernel, in place of `work`; early: a block may begin before the operation ahead of it.
+  const char* kernel = nullptr;
+  bool early = false;
+  std::function<std::shared_ptr<EarlyBlock>()> begin_block{};
+  std::function<void(std::shared_ptr<EarlyBlock>)> run_kernel{};
 };
 
 /// Number of nodes in each branch of a graph; branches that are not listed have none.
@@ -68,6 +73,7 @@ struct HostCudaStream {
   std::deque<host_cuda::Operation> queue;
   host_cuda::Capture* capture = nullptr;
   std::size_t branch = 0;  ///< branch of the capture
+  bool joined = false;     ///< its next node comes after those of other streams, too
   int priority = 0;
 };
 

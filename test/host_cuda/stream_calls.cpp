@@ -173,6 +173,27 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   delete capture;
   return answer(result);
 }
+// A stream whose last call was no wait continues its own branch.
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long*, cudaGraph_t*,
+                                     const cudaGraphNode_t** dependencies,
+                                     const cudaGraphEdgeData**, std::size_t* count) {
+  const Lock lock(runtime().mutex);
+  const HostCudaStream& s = stream_of(stream);
+  *status = s.capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  if (!s.capture) return cudaSuccess;
+  static thread_local cudaGraphNode_t last = nullptr;
+  const std::vector<Node>& branch = s.capture->branches[s.branch];
+  *count = s.joined ? 2 : branch.empty() ? 0 : 1;
+  last = branch.empty() ? nullptr : reinterpret_cast<cudaGraphNode_t>(&branch.back());
+  *dependencies = &last;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
+  *type = reinterpret_cast<const Node*>(node)->operation.kernel ? cudaGraphNodeTypeKernel
+                                                                : cudaGraphNodeTypeHost;
+  return cudaSuccess;
+}
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
                                  unsigned long long flags) {
   *exec = new HostCudaGraphExec{graph->branches,

@@ -41,10 +41,11 @@ done
 check "the step is valid and counted" matches "$folder/step.csv" ',VALID,'
 check "the summary names every part" matches "$folder/summary.json" '"part": "tests", "result": "skipped"'
 report --smoke --device=cpu --only=matrix,ranks,predicted --ranks=2 --out="$work/ways" --archive="$work/ways.tar.gz"
-expect "choices and several ranks" 0 "matrix      ok" "ranks       ok" "predicted   skipped" "VALID"
+expect "choices and several ranks" 0 "matrix      ok" "ranks       ok" "predicted   ok" "VALID"
 folder=$(echo "$work"/ways/*)
 check "an archive has what the folder has" eval 'tar -tzf "$work/ways.tar.gz" | grep -q "/matrix.txt$"'
 check "every choice of a CPU has a rate" test "$(grep -cE '^(base|gelu_tanh|vocab_50257|vocab_50304) .*tokens/s' "$folder/matrix.txt")" = 4
+check "... and a ratio to that without the choice" test "$(grep -cE '^matrix,(base|speech),,,,,[0-9.]+,[a-z/ ]+,1\.0000$' "$folder/matrix.csv")" = 2
 for words in "collectives: VALID" "zero=3: losses [0-9.e+-]+ apart from one rank's: VALID" "tensor=2: .*: VALID"; do
   check "2 ranks, $words" matches "$folder/ranks.txt" "^2 ranks, $words"
 done
@@ -86,6 +87,9 @@ check "a figure that no card has shown is marked" matches out '^all_reduce .*not
 printf 'collectives,all_reduce,,"8 ranks",float,1,420,GB/s\nshares,dp,,"2 ranks",,,1450000,tokens/s\n' | tee measured/collectives.csv >measured/shares.csv
 bash -c ". '$root/bench/lib/gpu_expected.sh'; gpu_expected measured" >out 2>&1
 check "bandwidth of several GPUs" matches out '^all_reduce +8 ranks +360 to 480 GB/s +420\.0 +1\.00  predicted$'
+printf 'matrix,speech_dependent_launch,,,,,17000,x real time,1.0600\n' >measured/matrix.csv
+bash -c ". '$root/bench/lib/gpu_expected.sh'; gpu_expected measured" >>out 2>&1
+check "the gain of a choice" matches out '^speech_dependent_launch .*103 to 109 % +106\.0 +1\.00  predicted$'
 check "rates of several GPUs" matches out '^dp +2 ranks +1370000 to 1540000 tokens/s +1450000\.0 +1\.00  predicted$'
 
 # The last whole step of a profile: neither earlier work nor the beginning of the next step is

@@ -25,6 +25,14 @@ check "losses of the GPU and of the CPU agree" close whole cpu
 gpu 1 queued train.max_steps=6 train.cuda_graph=false
 expect "trains without a recorded step" 0 "summary:"
 check "... with the same bits" same_losses whole queued
+gpu 1 early train.max_steps=6 train.programmatic_dependent_launch=true
+expect "trains with dependent launches" 0 "summary:"
+started "... says that its kernels begin early" early "its kernels begin before the end of the kernel ahead"
+check "... with the same bits" same_losses whole early
+HOST_CUDA_CAPABILITY=80 gpu 1 older train.max_steps=1 train.programmatic_dependent_launch=true
+started "... or that an older card cannot" older "cannot begin early on a card older than sm_90"
+gpu 1 late train.cuda_graph=false train.programmatic_dependent_launch=true
+expect "... and needs a graph" 2 "train.cuda_graph"
 gpu 1 resident data.preload=device train.max_steps=6
 expect "gathers its batches on the GPU" 0 "summary:"
 started "... where the training data are" resident "training data" "preloaded in device memory"
@@ -123,6 +131,17 @@ unset HOST_CUDA_KERNELS
 for name in activation_backward+bias glu_backward+bias norm_forward+dropout norm_backward+dropout; do
   check "speech training launches $name" grep -qE "^[0-9]+ ${name/+/\\+}$" kernels
 done
+
+# Every kernel waits for earlier ones first. Kernels of text generation may first read weights: their tests compare results.
+waits_later() {
+  find "$root/kernels" -name '*.cu' -o -name '*.cuh' | xargs awk '
+    /__global__/ { head = 1; name = "" }
+    head && match($0, /[a-z0-9_]+_kernel\(/) { name = substr($0, RSTART, RLENGTH - 1) }
+    first { if ($1 !~ /^(follow|wait_for)_earlier\(\);$/) print name; first = 0 }
+    head && /\{$/ { head = 0; first = 1 }'
+}
+check "kernels wait for earlier ones before anything else, save those of text generation" test "$(waits_later | sort | paste -sd' ')" = \
+  "activation_forward_kernel attention_join_kernel attention_one_query_kernel copy_rows_kernel eight_rows_kernel few_rows_kernel gated_forward_kernel norm_forward_kernel rope_halves_kernel rope_neighbours_kernel"
 
 gpu 2 alone
 expect "two ranks want one GPU" 2 "parallel.share_device=true"

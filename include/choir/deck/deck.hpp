@@ -81,6 +81,7 @@ struct TrainSection {
   std::int64_t loss_scale = 0;  ///< 0 means "dynamic"
   std::int64_t loss_scale_window = 2000;
   bool cuda_graph = true;
+  bool programmatic_dependent_launch = false;
   bool time_products = true;
   int steps_in_flight = 0;  ///< 0 means "auto"
   int micro_batch_size = 0;

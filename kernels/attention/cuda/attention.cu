@@ -44,6 +44,7 @@ template <class T>
 __global__ void __launch_bounds__(kMergeThreads)
     attention_merge_kernel(std::int64_t rows, int heads, int queries, int width, bool first,
                            const T* part, const float* part_lse, float* out, float* lse) {
+  follow_earlier();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t warps = global_threads() / kWarp;
   for (std::int64_t i = global_thread() / kWarp; i < rows * heads; i += warps) {

@@ -26,7 +26,7 @@
 //   128    64 x 64          64 + 64 + 32 + 32                97 KiB          2 (1 on A100)
 //   256    64 x 16 for dK   128 + 8 + 8                      97 KiB          2 (1 on A100)
 //          64 x 32 for dV   128 + 16                         97 KiB          2 (1 on A100)
-// (With a bias the tile is 64 x 32 for 128, and 64 x 16 for dV of 256.)
+// (With a bias, or on Blackwell, the tile is 64 x 32 for 128; with a bias 64 x 16 for dV of 256.)
 // Wide heads leave registers for only 16 keys per warp: each fragment from shared memory feeds two
 // mma instead of four, and shared memory is the bound (4.5 cycles for each 4 of mma on A100).
 // Predicted with the other half, in TFLOP/s of the floor's 10 D: 5/7 of FlashAttention-2's
@@ -51,8 +51,9 @@ struct BackwardKeysTiles {
   static constexpr int kRowTiles = kWidth <= 64 ? 2 : 1;  ///< tiles of 16 keys per warp
   static constexpr int kWarpKeys = 16 * kRowTiles;
   static constexpr int kKeys = kAttentionWarps * kWarpKeys;
-  static constexpr int kNarrowQueries =
-      kWidth == 64 || (kWidth == 128 && kPath != AttentionPath::plain) ? 32 : 64;
+  // On sm_100 ptxas also spills at D = 128 with tiles of 64 queries.
+  static constexpr bool kFew = kBlackwell || kPath != AttentionPath::plain;
+  static constexpr int kNarrowQueries = kWidth == 64 || (kWidth == 128 && kFew) ? 32 : 64;
   // On sm_100 ptxas spills in the kernel of dV with a bias unless its tiles are those of dK.
   static constexpr bool kShort =
       kGradients == KeyGradients::of_keys || kPath == AttentionPath::biased;
@@ -161,7 +162,7 @@ __device__ inline void attention_backward_keys(const AttentionArgs<T>& a) {
     PartTile q{ring + step % 2 * 2 * QueryTile::kElements};
     PartTile d_out{q.data + QueryTile::kElements};
     const float* sums = statistics + step % 2 * 2 * kQ + lane_index() % 4 * 2;
-#pragma unroll 1
+#pragma unroll  // with a loop ptxas spills on sm_100
     for (int part = 0; part < kParts; ++part) {
       if (part > 0) {
         query += kPart, sums += kPart;
@@ -205,22 +206,18 @@ __device__ inline void attention_backward_keys(const AttentionArgs<T>& a) {
     if (step + 1 < steps) keep(step + 1, next);
   }
   if (rows <= 0) return;
-  float one[kM][2], scale[kM][2];
-#pragma unroll
-  for (int m = 0; m < kM; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) one[m][half] = 1, scale[m][half] = a.scale;
   if constexpr (kOfKeys)
-    store_rows<kPath>(d_k, scale, k, row, a.row(a.d_k, place.sample, key + row, place.head),
+    store_rows<kPath>(d_k, a.scale, k, row, a.row(a.d_k, place.sample, key + row, place.head),
                       a.d_k.position_stride, rows, a.width);
   if constexpr (kOfValues)
-    store_rows<kPath>(d_v, one, v, row, a.row(a.d_v, place.sample, key + row, place.head),
+    store_rows<kPath>(d_v, 1.0f, v, row, a.row(a.d_v, place.sample, key + row, place.head),
                       a.d_v.position_stride, rows, a.width);
 }
 
 template <class T, int kWidth, AttentionPath kPath>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     attention_backward_keys_kernel(const AttentionArgs<T> a) {
+  follow_earlier();
   attention_backward_keys<T, kWidth, kPath, KeyGradients::both>(a);
 }
 
@@ -228,6 +225,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 template <class T, int kWidth, AttentionPath kPath, KeyGradients kGradients>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     attention_backward_wide_keys_kernel(const AttentionArgs<T> a) {
+  follow_earlier();
   attention_backward_keys<T, kWidth, kPath, kGradients>(a);
 }
 
@@ -316,6 +314,7 @@ __device__ inline void store_d_bias(const std::uint32_t (&left)[kM][kK][4],
 template <class T, int kWidth, AttentionPath kPath>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     attention_backward_queries_kernel(const AttentionArgs<T> a) {
+  follow_earlier();
   using Tiles = BackwardQueriesTiles<kWidth, kPath>;
   using KeyTile = typename Tiles::template KeyTile<T>;
   using QueryTile = typename Tiles::template QueryTile<T>;
@@ -428,10 +427,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     for (int first = done; first < a.keys; first += Tiles::kKeys)
       store_d_bias(nothing, a, d_bias, query + row, first);
   }
-  float scale[kM][2];
-#pragma unroll
-  for (int m = 0; m < kM; ++m) scale[m][0] = scale[m][1] = a.scale;
-  store_rows<kPath>(d_q, scale, q, row, a.row(a.d_q, place.sample, query + row, place.head),
+  store_rows<kPath>(d_q, a.scale, q, row, a.row(a.d_q, place.sample, query + row, place.head),
                     a.d_q.position_stride, rows, a.width);
 }
 

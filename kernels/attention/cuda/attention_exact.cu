@@ -163,6 +163,7 @@ constexpr std::size_t kExactBackwardBytes = sizeof(float) * (4 * ExactRows<kWidt
 template <int kWidth>
 __global__ void __launch_bounds__(kExactThreads, 1)
     attention_exact_forward_kernel(const AttentionArgs<float> a) {
+  follow_earlier();
   constexpr int kShare = kExactShare<kWidth>, kEdge = kExactEdge<kWidth>;
   const int tiles = static_cast<int>(blocks_for(a.queries, kEdge));
   const AttentionPlace place = attention_place(tiles, a.heads);
@@ -226,6 +227,7 @@ __global__ void __launch_bounds__(kExactThreads, 1)
 template <int kWidth>
 __global__ void __launch_bounds__(kExactThreads, 1)
     attention_exact_keys_kernel(const AttentionArgs<float> a) {
+  follow_earlier();
   constexpr int kShare = kExactShare<kWidth>, kEdge = kExactEdge<kWidth>;
   const int tiles = static_cast<int>(blocks_for(a.keys, kEdge));
   const AttentionPlace place = attention_place(tiles, a.heads / a.group);
@@ -287,6 +289,7 @@ __global__ void __launch_bounds__(kExactThreads, 1)
 template <int kWidth>
 __global__ void __launch_bounds__(kExactThreads, 1)
     attention_exact_queries_kernel(const AttentionArgs<float> a) {
+  follow_earlier();
   constexpr int kShare = kExactShare<kWidth>, kEdge = kExactEdge<kWidth>;
   const int tiles = static_cast<int>(blocks_for(a.queries, kEdge));
   const AttentionPlace place = attention_place(tiles, a.heads);

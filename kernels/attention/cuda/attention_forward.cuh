@@ -52,6 +52,7 @@ struct ForwardTiles {
 template <class T, int kWidth, AttentionPath kPath>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     attention_forward_kernel(const AttentionArgs<T> a) {
+  follow_earlier();
   using Tiles = ForwardTiles<kWidth, kPath>;
   using KeyTile = typename Tiles::template KeyTile<T>;
   constexpr int kM = Tiles::kRowTiles, kN = Tiles::kKeys / 8, kWide = kWidth / 8;

@@ -94,6 +94,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
                                  const __grid_constant__ CUtensorMap v_map,
                                  const __grid_constant__ CUtensorMap d_out_map,
                                  const __grid_constant__ AttentionArgs<T> a) {
+  follow_earlier();
   if constexpr (ptx::kHopper) {
     using Block = HopperBackwardKeys<T, kWidth>;
     constexpr int kQ = Block::kQueries, kN = kQ / 8, kWide = kWidth / 8;
@@ -183,15 +184,14 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
         ptx::wgmma_wait<0>(d_v[0], d_k[0]);
         if (lane_index() == 0) ptx::barrier_arrive(&b.no_queries[s]);
       }
-      const float scale[1][2] = {{a.scale, a.scale}}, one[1][2] = {{1, 1}};
       const int rows = a.keys - key;
       // No warp of the group reads its keys and values any more.
       ptx::named_barrier(static_cast<unsigned>(role), ptx::kWarpGroup);
       const SharedTile<T, Block::kGroupKeys, kWidth> staged_k{keys.data}, staged_v{values.data};
-      store_rows<AttentionPath::plain>(d_k, scale, staged_k, row,
+      store_rows<AttentionPath::plain>(d_k, a.scale, staged_k, row,
                                        a.row(a.d_k, place.sample, key, place.head),
                                        a.d_k.position_stride, rows, a.width);
-      store_rows<AttentionPath::plain>(d_v, one, staged_v, row,
+      store_rows<AttentionPath::plain>(d_v, 1.0f, staged_v, row,
                                        a.row(a.d_v, place.sample, key, place.head),
                                        a.d_v.position_stride, rows, a.width);
     }
@@ -251,6 +251,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
                                     const __grid_constant__ CUtensorMap v_map,
                                     const __grid_constant__ CUtensorMap d_out_map,
                                     const __grid_constant__ AttentionArgs<T> a) {
+  follow_earlier();
   if constexpr (ptx::kHopper) {
     using Block = HopperBackwardQueries<T, kWidth>;
     constexpr int kN = Block::kKeys / 8, kWide = kWidth / 8;
@@ -328,10 +329,9 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
         ptx::wgmma_wait<0>(d_q[0]);
         if (lane_index() == 0) ptx::barrier_arrive(&b.no_keys[s]);
       }
-      const float scale[1][2] = {{a.scale, a.scale}};
       ptx::named_barrier(static_cast<unsigned>(role), ptx::kWarpGroup);
       const SharedTile<T, Block::kGroupQueries, kWidth> staged{queries.data};
-      store_rows<AttentionPath::plain>(d_q, scale, staged, row,
+      store_rows<AttentionPath::plain>(d_q, a.scale, staged, row,
                                        a.row(a.d_q, place.sample, query, place.head),
                                        a.d_q.position_stride, a.queries - query, a.width);
     }

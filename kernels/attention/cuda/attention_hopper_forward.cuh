@@ -105,6 +105,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
                                     const __grid_constant__ CUtensorMap k_map,
                                     const __grid_constant__ CUtensorMap v_map,
                                     const __grid_constant__ AttentionArgs<T> a) {
+  follow_earlier();
   if constexpr (ptx::kHopper) {
     using Block = HopperForward<T, kWidth>;
     constexpr int kN = Block::kKeys / 8, kWide = kWidth / 8;

@@ -198,6 +198,17 @@ __device__ inline void store_rows(const float (&sums)[kM][kN][4], const float (&
   }
 }
 
+/// The same with one factor for all rows.
+template <AttentionPath kPath, class T, int kM, int kN, int kRows, int kWidth>
+__device__ inline void store_rows(const float (&sums)[kM][kN][4], float factor,
+                                  const SharedTile<T, kRows, kWidth>& tile, int first, T* to,
+                                  std::int64_t stride, int rows, int width) {
+  float factors[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m) factors[m][0] = factors[m][1] = factor;
+  store_rows<kPath>(sums, factors, tile, first, to, stride, rows, width);
+}
+
 // Scores of one warp in registers, rows along queries or along keys: initial values and mask. In
 // every 16 x 8 tile lane l holds the elements (l / 4 + 8 half, l % 4 * 2 + i), at [2 half + i].
 

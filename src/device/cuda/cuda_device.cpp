@@ -96,6 +96,8 @@ class CudaDevice final : public Device {
 
   const Card& card() const { return card_; }
   void provide_next(std::shared_ptr<void> block) { next_ = std::move(block); }
+  void set_dependent_launch(bool on) { dependent_launch_ = on; }
+  bool dependent_launch() const { return dependent_launch_; }
 
  private:
   Card card_;
@@ -103,6 +105,7 @@ class CudaDevice final : public Device {
   std::map<void*, std::shared_ptr<void>> provided_;  ///< blocks in use, by address
   cudaStream_t main_ = nullptr;
   bool capturing_ = false;
+  bool dependent_launch_ = false;  ///< see cuda::set_dependent_launch()
 };
 
 }  // namespace choir::cuda
@@ -375,6 +378,33 @@ bool can_access(int from, int to) {
 const Card* card_of(const Device& device) {
   const auto* cuda = dynamic_cast<const CudaDevice*>(&device);
   return cuda == nullptr ? nullptr : &cuda->card();
+}
+
+void set_dependent_launch(Device& device, bool on) {
+  auto* const cuda = dynamic_cast<CudaDevice*>(&device);
+  if (cuda != nullptr) cuda->set_dependent_launch(on && has_dependent_launch(device));
+}
+
+bool has_dependent_launch(const Device& device) {
+  const Card* const card = card_of(device);
+  return card != nullptr && card->major >= 9;
+}
+
+// A kernel with several predecessors, of other streams, or with one that is no kernel, starts after
+// their end.
+bool may_begin_early(const Stream& stream) {
+  const auto* const cuda = dynamic_cast<const CudaDevice*>(&stream.device());
+  if (cuda == nullptr || !cuda->dependent_launch()) return false;
+  cudaStreamCaptureStatus status{};
+  const cudaGraphNode_t* nodes = nullptr;
+  const cudaGraphEdgeData* edges = nullptr;
+  std::size_t count = 0;
+  CHOIR_CUDA(cudaStreamGetCaptureInfo(stream_of(stream.native()), &status, nullptr, nullptr, &nodes,
+                                      &edges, &count));
+  if (status != cudaStreamCaptureStatusActive || count != 1) return false;
+  cudaGraphNodeType type{};
+  CHOIR_CUDA(cudaGraphNodeGetType(nodes[0], &type));
+  return type == cudaGraphNodeTypeKernel;
 }
 
 namespace {

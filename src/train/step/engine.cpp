@@ -21,6 +21,7 @@
 #include "src/comm/watch/watchdog.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/device/cuda.hpp"
 #include "src/device/null_device.hpp"
 #include "src/train/step/loss_table.hpp"
 
@@ -171,6 +172,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
                             : 0),
       control_(device, sizeof(ops::StepControl)) {
   instance_.arena().set_requests(options.arena_requests);
+  cuda::set_dependent_launch(device, graphs_ && options.dependent_launch);
   // The sums of a rehearsal are made from this rank alone.
   if (rehearsal_of(mesh.world()) != nullptr) options_.compare_counts = false;
   ParameterStorage& storage = instance_.storage();
@@ -526,14 +528,19 @@ std::vector<std::string> Engine::non_finite_gradients() const {
 }
 
 std::string Engine::graph_use() const {
+  std::string starts;
+  if (options_.dependent_launch)
+    starts = cuda::has_dependent_launch(instance_.device())
+                 ? "; its kernels begin before the end of the kernel ahead"
+                 : "; its kernels cannot begin early on a card older than sm_90";
   if (graphs_ && fixed_shape(options_))
-    return fmt::format("a step is recorded after {} steps and then replayed as a whole",
-                       kStepsBeforeGraph);
+    return fmt::format("a step is recorded after {} steps and then replayed as a whole{}",
+                       kStepsBeforeGraph, starts);
   if (graphs_)
     return fmt::format(
         "a step is recorded when its shapes come again{}, and then replayed as a whole; at most {} "
-        "steps are kept",
-        agrees_ ? " and are those of all data-parallel ranks" : "", kGraphs);
+        "steps are kept{}",
+        agrees_ ? " and are those of all data-parallel ranks" : "", kGraphs, starts);
   if (!options_.cuda_graph) return "off";
   if (!instance_.device().records_graphs())
     return fmt::format("ignored on {}", name_of(instance_.device().kind()));

@@ -84,6 +84,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   options.ema = deck.train.ema;
   options.loss_scaling = loss_scaling_of(deck);
   options.cuda_graph = deck.train.cuda_graph;
+  options.dependent_launch = deck.train.programmatic_dependent_launch;
   options.lag = deck.train.steps_in_flight - 1;
   return options;
 }

@@ -49,7 +49,8 @@ struct EngineOptions : ModelInstance::Options {
   double grad_clip = 1.0;
   double ema = 0;  ///< decay of the averaged weights; 0: none
   ops::LossScaling loss_scaling{};
-  bool cuda_graph = true;  ///< only if the device records graphs
+  bool cuda_graph = true;         ///< only if the device records graphs
+  bool dependent_launch = false;  ///< their kernels begin early: see cuda::set_dependent_launch
   /// See GradientReducer::before_sums. Recorded steps cannot call it: cuda_graph must be off.
   std::function<void(const Stream&, const Bucket&)> spoil_gradients{};
   int lag = -1;                  ///< steps queued before a result is read; -1: the device's default

@@ -217,6 +217,10 @@ enum cudaStreamCaptureMode {
   cudaStreamCaptureModeThreadLocal,
   cudaStreamCaptureModeRelaxed
 };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
+using cudaGraphNode_t = const struct HostCudaNode*;
+enum cudaGraphNodeType { cudaGraphNodeTypeKernel = 0, cudaGraphNodeTypeHost = 3 };
+struct cudaGraphEdgeData;
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaEventDefault = 0 };
 enum { cudaEventRecordDefault = 0, cudaEventRecordExternal = 1 };
 enum { cudaHostAllocDefault = 0, cudaHostAllocPortable = 1 };
@@ -270,6 +274,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+/// The dependencies are the captured operations that the next one of the stream comes after.
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t* graph,
+                                     const cudaGraphNode_t** dependencies,
+                                     const cudaGraphEdgeData** edges, std::size_t* count);
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
                                  unsigned long long flags = 0);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
@@ -283,4 +293,6 @@ const char* cudaGetErrorString(cudaError_t error);
 namespace host_cuda {
 /// Queues work that reads and writes device memory, for launches and the plain GEMM.
 void queue(cudaStream_t stream, std::function<void()> work);
+/// Queues a kernel. `early`: a block of it may begin before the operation ahead of it.
+void queue_kernel(cudaStream_t stream, const Grid& grid, std::function<void()> body, bool early);
 }  // namespace host_cuda

@@ -22,9 +22,11 @@ class HostStreams : public ::testing::Test {
 };
 
 void fill(int value, int* to) {
+  follow_earlier();
   to[threadIdx.x] = value;
 }
 void add_to(const int* from, int* to) {
+  follow_earlier();
   to[threadIdx.x] += from[threadIdx.x];
 }
 
@@ -137,6 +139,7 @@ TEST_F(HostStreams, GraphsReplayWhatWasCapturedOverSeveralStreams) {
 }
 
 void note(int who, int* list) {
+  follow_earlier();
   int k = 0;
   while (list[k] != 0) ++k;
   list[k] = who;
@@ -169,6 +172,77 @@ TEST_F(HostStreams, NodesOfAGraphKeepThePrioritiesOfTheirStreams) {
   device_->copy_to_host(seen.data(), list, 3 * sizeof(int));
   EXPECT_EQ(seen, (std::vector{3, 1, 2}));
   device_->destroy(graph);
+}
+
+void twice(const int* from, int* to) {
+  follow_earlier();
+  to[0] = 2 * from[0];
+}
+void twice_too_early(const int* from, int* to) {
+  const int x = from[0];
+  follow_earlier();
+  to[0] = 2 * x;
+}
+void careless(int* to) {
+  to[0] = 1;
+}
+
+/// Fills x with 5 and records twice the kernel that reads it; returns the result of a replay.
+/// `between` is recorded between them.
+int replayed(
+    Device& device, bool dependent, void (*reader)(const int*, int*),
+    const std::function<void(const Stream&)>& between = [](const Stream&) {}) {
+  const Stream main(device);
+  const Buffer x(device, sizeof(int)), y(device, sizeof(int));
+  auto *from = static_cast<int*>(x.data()), *to = static_cast<int*>(y.data());
+  launch(main, "fill", fill, {1, 1}, 1, from);  // shows that it lets the next kernel begin
+  device.zero(from, sizeof(int));
+  cuda::set_dependent_launch(device, dependent);
+  device.begin_capture(main.native());
+  launch(main, "fill", fill, {1, 1}, 5, from);
+  between(main);
+  launch(main, "twice", reader, {1, 1}, static_cast<const int*>(from), to);
+  const NativeGraph graph = device.end_capture(main.native());
+  device.launch(graph, main.native());
+  int result = 0;
+  device.copy_to_host(&result, to, sizeof result);
+  device.destroy(graph);
+  return result;
+}
+
+// With dependent launch a kernel of a graph begins before the one ahead of it has ended: what it
+// reads before it waits is old. It starts later if it also comes after another stream.
+TEST_F(HostStreams, AKernelThatReadsBeforeItWaitsSeesOldData) {
+  for (std::uint64_t s = 0; s <= 5; ++s) {
+    seed(s);
+    EXPECT_EQ(replayed(*device_, true, twice), 10);
+    EXPECT_EQ(replayed(*device_, false, twice_too_early), 10);
+    EXPECT_EQ(replayed(*device_, true, twice_too_early), 0);
+    const SideStream side(*device_);
+    Event fork(*device_), join(*device_);
+    const Buffer z(*device_, sizeof(int));
+    EXPECT_EQ(
+        replayed(*device_, true, twice_too_early,
+                 [&](const Stream& main) {
+                   fork.record(main);
+                   side.stream().wait(fork);
+                   launch(side.stream(), "fill", fill, {1, 1}, 7, static_cast<int*>(z.data()));
+                   join.record(side.stream());
+                   main.wait(join);
+                 }),
+        10);
+  }
+}
+
+TEST_F(HostStreams, AKernelThatDoesNotWaitIsADefect) {
+  const Buffer x(*device_, sizeof(int));
+  const Stream main(*device_);
+  EXPECT_EXIT(
+      {
+        launch(main, "careless", careless, {1, 1}, static_cast<int*>(x.data()));
+        main.synchronize();
+      },
+      ::testing::ExitedWithCode(70), "careless: a thread ends without waiting");
 }
 
 cudaStream_t native(const Stream& stream) {
