@@ -323,10 +323,17 @@ std::string unexpected(std::string_view text, std::size_t offset, std::string_vi
                                   : fmt::format("unexpected byte {}", byte);
 }
 
+/// True for numbers that Python writes although JSON has none of them.
+bool is_number_of_python(std::string_view text, std::size_t offset) {
+  const std::string_view rest = text.substr(std::min(offset, text.size()));
+  return rest.starts_with("NaN") || rest.starts_with("Infinity") || rest.starts_with("-Infinity");
+}
+
 /// The library's message is only searched for words that distinguish its cases.
 std::string syntax_fault(std::string_view text, std::size_t offset, std::string_view message) {
   message = message.substr(0, message.find("; last read"));
   const auto says = [&](std::string_view words) { return message.find(words) != message.npos; };
+  if (is_number_of_python(text, offset)) return "NaN and Infinity are no numbers of JSON";
   if (says("missing closing quote")) return "a text has no closing quote";
   if (says("control character"))
     return "a control character stands in a text; write it as \\n, \\t or \\u00XX";
@@ -353,6 +360,8 @@ std::string syntax_hint(std::string_view text, std::size_t offset) {
   while (!before.empty() && std::string_view(" \t\r\n").find(before.back()) != before.npos)
     before.remove_suffix(1);
   if (offset >= text.size()) return "is a closing bracket or quote missing?";
+  if (is_number_of_python(text, offset))
+    return "Python writes them for missing values: write null instead, or leave the key out";
   const char at = text[offset];
   if ((at == '}' || at == ']') && before.ends_with(','))
     return "remove the comma before the closing bracket";

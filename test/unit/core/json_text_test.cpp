@@ -66,6 +66,8 @@ TEST(JsonText, MalformedTextHasAPositionAndAPlainCause) {
       {"{\"a\": 1,}", "unexpected '}' where a key in double quotes is required"},
       {"{a: 1}", "an unknown word or character where a key in double quotes is required"},
       {"[nul]", "an unknown word or character"},
+      {"[NaN]", "NaN and Infinity are no numbers of JSON"},
+      {"{\"a\": -Infinity}", "NaN and Infinity are no numbers of JSON"},
       {"{} {}", "the document is followed by more text"},
       {"[01]", "where ',' or ']' is required"},
       {"[1.]", "a number is malformed"},
