@@ -82,6 +82,14 @@ struct TokenizerJson {
 /// Throws DataError with `source`, the position in the file and the fault.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& source);
 
+/// True for vocab.json of the tokenizers of transformers that are in several files: an object of
+/// entries and their ids. It reads the first entry only.
+bool is_list_of_entries(std::string_view json);
+/// The tokenizer.json with the ids of such files: merges.txt beside `vocab`, and, if they are
+/// there, added_tokens.json, special_tokens_map.json, tokenizer_config.json and config.json. Local.
+/// Throws DataError, also for a class of tokenizers that is unknown here.
+std::string tokenizer_json_of_vocab_and_merges(const std::string& vocab);
+
 /// The file without its entries and added tokens from id `ids` on, and without the merges that need
 /// one of them. `text` is a valid tokenizer.json.
 std::string tokenizer_json_within(const std::string& text, std::int64_t ids);

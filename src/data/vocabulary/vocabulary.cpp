@@ -89,7 +89,7 @@ SharedVocabularyModel model_of_tokenizer_json(const std::string& json, const std
 bool is_tokenizer_json(std::string_view json) {
   const std::size_t first = json.find('"');
   return first != std::string_view::npos && !json.substr(first).starts_with("\"kind\"") &&
-         json.find("\"merges\"") != std::string_view::npos;
+         json.find("\"merges\"") != std::string_view::npos && !is_list_of_entries(json);
 }
 
 VocabularyKind vocabulary_kind_of(std::string_view name) {
@@ -140,6 +140,8 @@ Vocabulary Vocabulary::load(const std::string& path) {
     throw DataError(fmt::format("tokenizer '{}' is empty", path),
                     "run 'choir prepare tokenizer' again");
   // No SentencePiece model begins with a brace: its first byte is the tag of the first field.
+  if (is_list_of_entries(bytes))
+    return Vocabulary(bpe_vocabulary(tokenizer_json_of_vocab_and_merges(path), path));
   if (is_tekken_file(bytes))
     return Vocabulary(bpe_vocabulary(tokenizer_json_of_tekken(bytes, path), path));
   if (bytes.front() == '{') return from_json(bytes, path);
