@@ -124,9 +124,11 @@ class TensorWriter {
 
 // Opens weights of any supported format, recognised by the first bytes.
 
-/// Local. `path` is a file, the index of shards, or a folder with weights under one of the names
-/// that Hugging Face uses. Throws a StorageError that names the actual kind of the file, or what
-/// the folder lacks.
+/// Local. `path` is a file, the index of shards, one of shards that are numbered by their names, or
+/// a folder with weights under one of the names that Hugging Face uses. Matrices that bitsandbytes
+/// quantised appear as the reals that they mean. Throws a StorageError that names the actual kind
+/// of the file, or what the folder lacks, and for shards that do not hold exactly the tensors of
+/// the index.
 std::unique_ptr<TensorReader> open_weights(const std::string& path);
 
 }  // namespace choir

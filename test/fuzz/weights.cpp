@@ -131,7 +131,7 @@ void try_input(std::string_view input) {
       try_reader(*open_weights(put("m-00001-of-00002.gguf", bytes)));
     } else if (kind == 'i') {
       put("shard.safetensors", safetensors(kShardHeader, std::string(8, '\0')));
-      try_reader(SafetensorsReader(put("model.safetensors.index.json", bytes)));
+      try_reader(*open_weights(put("model.safetensors.index.json", bytes)));
     } else {
       try_reader(*open_weights(put("model.bin", bytes)));
     }

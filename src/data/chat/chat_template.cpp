@@ -23,7 +23,15 @@ class BpeChat final : public ChatTokenizer {
 
   /// Control tokens in a user's text are encoded as text.
   std::vector<std::int32_t> encode(std::string_view text, std::string_view source) override {
-    return tokenizer_.encode(text, cache_, {.special = false, .around = false}, source);
+    return encode_at(text, source, ChatPlace::start);
+  }
+  std::vector<std::int32_t> encode_at(std::string_view text, std::string_view source,
+                                      ChatPlace place) override {
+    return tokenizer_.encode(text, cache_,
+                             {.special = false,
+                              .behind_text = place == ChatPlace::inside,
+                              .behind_token = place == ChatPlace::behind_token},
+                             source);
   }
   std::optional<std::int32_t> control(std::string_view token) const override {
     return tokenizer_.added_token(token);

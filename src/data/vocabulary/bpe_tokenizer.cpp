@@ -34,17 +34,27 @@ std::unordered_map<std::string, std::int32_t> whole_pieces(const TokenizerJson& 
   return whole;
 }
 
+PieceEncoder piece_encoder(const TokenizerJson& file) {
+  return file.characters ? PieceEncoder(*file.characters, file.merges)
+                         : PieceEncoder(file.byte_ids, file.merges, whole_pieces(file));
+}
+
+/// True if no text has a byte or a character without a symbol.
+bool encodes_all(const TokenizerJson& file) {
+  return (file.characters && file.characters->unknown) ||
+         std::find(file.byte_ids.begin(), file.byte_ids.end(), -1) == file.byte_ids.end();
+}
+
 }  // namespace
 
 struct BpeTokenizer::Tables {
   Tables(std::string text, TokenizerJson parts)
       : json(std::move(text)),
         file(std::move(parts)),
-        bpe(file.byte_ids, file.merges, whole_pieces(file)),
+        encoder(piece_encoder(file)),
         hash(entries_hash(file.bytes)),
         special(file.bytes.size()),
-        all_bytes(std::find(file.byte_ids.begin(), file.byte_ids.end(), -1) ==
-                  file.byte_ids.end()) {
+        encodes_all(choir::encodes_all(file)) {
     std::vector<AddedToken> raw, normal;
     for (const AddedToken& token : file.added) {
       // Without a normaliser both kinds are searched in the same text, one after the other.
@@ -63,10 +73,10 @@ struct BpeTokenizer::Tables {
 
   std::string json;
   TokenizerJson file;
-  ByteLevelBpe bpe;
+  PieceEncoder encoder;
   std::uint64_t hash;
   std::vector<bool> special;
-  bool all_bytes;
+  bool encodes_all;
   bool single_words = false;  ///< true if an added token depends on the character in front of it
   AddedTokenFinder raw_tokens, normal_tokens;
 };
@@ -90,13 +100,13 @@ std::size_t certain_matches(const AddedTokenFinder& finder, std::string_view tex
 class BpeTokenizer::Run {
  public:
   Run(const Tables& tables, std::string_view text, std::string_view source, std::int64_t base,
-      bool more, bool special, PieceCache& cache, std::vector<std::int32_t>& ids)
+      bool more, const BpeEncoding& how, PieceCache& cache, std::vector<std::int32_t>& ids)
       : tables_(tables),
         source_(source),
         base_(base),
         text_(text),
         more_(more),
-        special_(special),
+        how_(how),
         cache_(cache),
         ids_(ids),
         good_ids_(ids.size()) {}
@@ -116,12 +126,12 @@ class BpeTokenizer::Run {
     if (finder.empty()) return encode(text, more);
     const std::size_t certain = more ? certain_matches(finder, text) : text.size();
     std::size_t done = 0;
-    for (const AddedTokenFinder::Match& match : finder.find(text, special_)) {
+    for (const AddedTokenFinder::Match& match : finder.find(text, how_.special)) {
       if (match.from >= certain) break;
       if (match.begin > done) encode(text.substr(done, match.begin - done), false);
       ids_.push_back(match.id);
       done = match.end;
-      mark(text.data() + done);
+      mark(text.data() + done, true);
     }
     if (done < certain) encode(text.substr(done, certain - done), more);
   }
@@ -142,34 +152,68 @@ class BpeTokenizer::Run {
   }
 
   void encode_plain(std::string_view plain, bool more) {
+    std::string with_blank;
+    std::string_view text = plain;
+    if (adds_blank(plain)) text = with_blank.append(" ").append(plain);
     const auto encode = [&](std::string_view piece) {
-      if (!tables_.all_bytes) check_bytes(piece);
-      tables_.bpe.encode(piece, cache_, ids_);
-      if (more_) mark(piece.data() + piece.size());
+      // The bytes of the piece in `plain`; an added blank is none of them.
+      const auto end = static_cast<std::size_t>(piece.data() + piece.size() - text.data()) -
+                       (text.size() - plain.size());
+      const std::size_t size = std::min(piece.size(), end);
+      if (!tables_.encodes_all) check(piece.substr(piece.size() - size), plain.data() + end - size);
+      tables_.encoder.encode(piece, cache_, ids_);
+      if (more_) mark(plain.data() + end, false);
     };
     if (more) {
-      tables_.file.pre_tokenizer.split_part(plain, encode);
+      tables_.file.pre_tokenizer.split_part(text, encode);
     } else {
-      tables_.file.pre_tokenizer.split(plain, encode);
+      tables_.file.pre_tokenizer.split(text, encode);
     }
   }
 
-  /// A vocabulary trained on text alone lacks the bytes that this text did not contain.
-  void check_bytes(std::string_view piece) const {
-    for (const char& c : piece) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (tables_.file.byte_ids[byte] >= 0) continue;
-      const char* in_text = normal_ == nullptr ? &c : stretch_.data();
-      throw DataError(fmt::format("byte 0x{:02X} {} byte {} of {} is not in the vocabulary", byte,
+  bool begins_with_blank(std::string_view text) const {
+    return choir::begins_with_blank(text, tables_.file.characters.has_value());
+  }
+
+  /// True if a blank belongs in front of the stretch `plain` of the text or of its normal form.
+  bool adds_blank(std::string_view plain) const {
+    if (tables_.file.added_blank == AddedBlank::never || plain.empty() || begins_with_blank(plain))
+      return false;
+    const bool first =
+        plain.data() == (normal_ == nullptr ? text_.data() : normal_->text().data()) &&
+        (normal_ == nullptr || stretch_.data() == text_.data());
+    if (first && how_.behind_text) return false;
+    return tables_.file.added_blank == AddedBlank::always || (first && !how_.behind_token);
+  }
+
+  /// A vocabulary trained on text alone lacks the bytes or characters that this text did not
+  /// contain. `place` is the beginning of the piece in the text or in its normal form.
+  void check(std::string_view piece, const char* place) const {
+    const auto refuse = [&](const std::string& what, std::size_t at, const char* lacks) {
+      const char* in_text = normal_ == nullptr ? place + at : stretch_.data();
+      throw DataError(fmt::format("{} {} byte {} of {} is not in the vocabulary", what,
                                   normal_ == nullptr ? "at" : "behind",
                                   base_ + (in_text - text_.data()), source_),
-                      "remove it from the text; this vocabulary lacks some of the 256 bytes");
+                      fmt::format("remove it from the text; this vocabulary lacks {}", lacks));
+    };
+    const std::optional<CharacterSymbols>& characters = tables_.file.characters;
+    for (std::size_t at = 0; at < piece.size();) {
+      const CodePoint c = first_code_point(piece.substr(at));
+      const auto length = characters ? static_cast<std::size_t>(c.length) : 1;
+      if (const auto byte = static_cast<unsigned char>(piece[at]);
+          !characters && tables_.file.byte_ids[byte] < 0)
+        refuse(fmt::format("byte 0x{:02X}", byte), at, "some of the 256 bytes");
+      if (characters && !characters->ids.contains(c.value) &&
+          !characters->has_bytes(piece.substr(at, length)))
+        refuse("the character " + name_code_point(c.value), at,
+               "a token for unknown characters (unk_token)");
+      at += length;
     }
   }
 
   /// Records that the ids so far are those of the text up to `end`, a position in the text or in
   /// its normalised stretch.
-  void mark(const char* end) {
+  void mark(const char* end, bool behind_token) {
     std::size_t place = 0;
     if (normal_ == nullptr) {
       place = static_cast<std::size_t>(end - text_.data());
@@ -179,6 +223,10 @@ class BpeTokenizer::Run {
       place += static_cast<std::size_t>(stretch_.data() - text_.data());
     }
     if (tables_.single_words && word_before(text_, place)) return;
+    // A text that is continued here begins like another one, with a blank or with an added one.
+    const AddedBlank added = tables_.file.added_blank;
+    const bool begins = added == AddedBlank::never || (added == AddedBlank::always && behind_token);
+    if (!begins && !begins_with_blank(text_.substr(place))) return;
     good_place_ = place;
     good_ids_ = ids_.size();
   }
@@ -187,7 +235,8 @@ class BpeTokenizer::Run {
   std::string_view source_;
   std::int64_t base_;
   std::string_view text_;
-  bool more_, special_;
+  bool more_;
+  const BpeEncoding& how_;
   PieceCache& cache_;
   std::vector<std::int32_t>& ids_;
   std::size_t good_place_ = 0, good_ids_;
@@ -259,23 +308,28 @@ std::vector<std::int32_t> BpeTokenizer::encode(std::string_view text, PieceCache
                                                std::int64_t base) const {
   std::vector<std::int32_t> ids;
   if (how.around) ids.assign(prefix().begin(), prefix().end());
-  encode_part(text, false, source, base, cache, ids, how.special);
+  encode_part(text, false, source, base, cache, ids, how);
   if (how.around) ids.insert(ids.end(), suffix().begin(), suffix().end());
   return ids;
 }
 
 std::size_t BpeTokenizer::encode_part(std::string_view text, bool more_follows,
                                       std::string_view source, std::int64_t base, PieceCache& cache,
-                                      std::vector<std::int32_t>& ids, bool special) const {
+                                      std::vector<std::int32_t>& ids,
+                                      const BpeEncoding& how) const {
   text = whole_characters(text, more_follows, source, base);
-  return Run(*tables_, text, source, base, more_follows, special, cache, ids).go();
+  return Run(*tables_, text, source, base, more_follows, how, cache, ids).go();
 }
 
 std::string BpeTokenizer::decode(std::span<const std::int32_t> ids, bool with_special) const {
   std::string bytes;
+  bool first = tables_->file.drops_first_blank;
   for (const std::int32_t id : ids) {
     const std::string_view entry = bytes_of(id);
-    if (with_special || !is_special(id)) bytes += entry;
+    if (!with_special && is_special(id)) continue;
+    for (const char c : entry)
+      if (!first || c != ' ') bytes += c;
+    first = false;
   }
   return bytes;
 }

@@ -14,10 +14,13 @@
 
 namespace choir {
 
-/// Options of the conversion of a text to ids.
+/// Options of the conversion of a text to ids. Some tokenizers add a blank in front of a text; they
+/// are told if it is the rest of a longer one, which they would convert at once.
 struct BpeEncoding {
-  bool special = true;  ///< find special tokens; else they are text like any other
-  bool around = false;  ///< add the template's prefix and suffix (<s>, </s>)
+  bool special = true;        ///< find special tokens; else they are text like any other
+  bool around = false;        ///< add the template's prefix and suffix (<s>, </s>)
+  bool behind_text = false;   ///< other text is in front of it
+  bool behind_token = false;  ///< a control token is in front of it
 };
 
 /// Immutable; copies share the tables and are cheap. Several threads may use one tokenizer, each
@@ -56,10 +59,10 @@ class BpeTokenizer {
   /// Appends to `ids` and returns the number of bytes used. With `more_follows` only the bytes
   /// whose ids do not depend on the following text are used (0 if there are none yet); the caller
   /// gives the others again in front of the next text. Prefix and suffix of the template are not
-  /// added.
+  /// added, whatever `how` says.
   std::size_t encode_part(std::string_view text, bool more_follows, std::string_view source,
                           std::int64_t base, PieceCache& cache, std::vector<std::int32_t>& ids,
-                          bool special = true) const;
+                          const BpeEncoding& how = {}) const;
   /// The bytes of all ids. A character may be incomplete at the end; Utf8Stream joins such parts.
   std::string decode(std::span<const std::int32_t> ids, bool with_special = true) const;
 

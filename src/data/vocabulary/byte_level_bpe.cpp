@@ -142,7 +142,7 @@ void PieceCache::insert(std::size_t slot, std::uint64_t hash, std::string_view p
   ++used_;
 }
 
-ByteLevelBpe::ByteLevelBpe(const std::array<std::int32_t, 256>& byte_ids,
+PieceEncoder::PieceEncoder(const std::array<std::int32_t, 256>& byte_ids,
                            std::span<const BpeMerge> merges,
                            std::unordered_map<std::string, std::int32_t> whole)
     : byte_ids_(byte_ids), whole_(std::move(whole)), number_(next_number()) {
@@ -159,18 +159,28 @@ ByteLevelBpe::ByteLevelBpe(const std::array<std::int32_t, 256>& byte_ids,
   }
 }
 
-std::size_t ByteLevelBpe::slot_of(std::uint64_t key) const {
+PieceEncoder::PieceEncoder(CharacterSymbols characters, std::span<const BpeMerge> merges)
+    : PieceEncoder(characters.byte_ids, merges) {
+  characters_ = std::move(characters);
+}
+
+bool CharacterSymbols::has_bytes(std::string_view character) const {
+  return std::ranges::all_of(character,
+                             [&](char c) { return byte_ids[static_cast<unsigned char>(c)] >= 0; });
+}
+
+std::size_t PieceEncoder::slot_of(std::uint64_t key) const {
   std::size_t at = (key * kMultiplier) >> shift_;
   while (pairs_[at].key != kNone && pairs_[at].key != key) at = (at + 1) & (pairs_.size() - 1);
   return at;
 }
 
-const ByteLevelBpe::Pair* ByteLevelBpe::pair_of(std::int32_t left, std::int32_t right) const {
+const PieceEncoder::Pair* PieceEncoder::pair_of(std::int32_t left, std::int32_t right) const {
   const Pair& pair = pairs_[slot_of(key_of(left, right))];
   return pair.key == kNone ? nullptr : &pair;
 }
 
-void ByteLevelBpe::encode(std::string_view piece, PieceCache& cache,
+void PieceEncoder::encode(std::string_view piece, PieceCache& cache,
                           std::vector<std::int32_t>& ids) const {
   if (cache.owner_ != number_) {
     cache.clear();
@@ -197,9 +207,51 @@ void ByteLevelBpe::encode(std::string_view piece, PieceCache& cache,
   cache.insert(at, hash, piece, std::span(ids).subspan(before));
 }
 
+void PieceEncoder::start_with_bytes(std::string_view piece,
+                                    std::vector<PieceCache::Symbol>& symbols) const {
+  for (const char c : piece) {
+    const auto byte = static_cast<unsigned char>(c);
+    const auto at = static_cast<std::int32_t>(symbols.size());
+    if (byte_ids_[byte] < 0)
+      throw DataError(fmt::format("byte 0x{:02X} is not in the vocabulary", byte),
+                      "use a tokenizer whose vocabulary has all 256 bytes");
+    symbols.push_back({byte_ids_[byte], at - 1, at + 1});
+  }
+}
+
+// An unknown character waits for the next one, which may be joined to it. As in the library
+// tokenizers, the bytes of a character do not end this wait.
+void PieceEncoder::start_with_characters(std::string_view piece,
+                                         std::vector<PieceCache::Symbol>& symbols) const {
+  const auto push = [&](std::int32_t id) {
+    const auto at = static_cast<std::int32_t>(symbols.size());
+    symbols.push_back({id, at - 1, at + 1});
+  };
+  bool waits = false;
+  for (std::size_t at = 0; at < piece.size();) {
+    const CodePoint c = first_code_point(piece.substr(at));
+    const std::string_view character = piece.substr(at, static_cast<std::size_t>(c.length));
+    at += character.size();
+    if (const auto found = characters_->ids.find(c.value); found != characters_->ids.end()) {
+      if (waits) push(*characters_->unknown);
+      waits = false;
+      push(found->second);
+    } else if (characters_->has_bytes(character)) {
+      for (const char byte : character) push(byte_ids_[static_cast<unsigned char>(byte)]);
+    } else if (characters_->unknown) {
+      if (waits && !characters_->joins_unknown) push(*characters_->unknown);
+      waits = true;
+    } else {
+      throw DataError(fmt::format("'{}' is not in the vocabulary", character),
+                      "use a tokenizer that has a token for unknown characters");
+    }
+  }
+  if (waits) push(*characters_->unknown);
+}
+
 // Symbols form a linked list and possible merges a heap, so that a piece of length n takes O(n log
 // n) steps. A candidate is outdated if the rank of its current pair differs.
-void ByteLevelBpe::merge(std::string_view piece, PieceCache& cache,
+void PieceEncoder::merge(std::string_view piece, PieceCache& cache,
                          std::vector<std::int32_t>& ids) const {
   if (!whole_.empty())
     if (const auto found = whole_.find(std::string(piece)); found != whole_.end()) {
@@ -211,14 +263,10 @@ void ByteLevelBpe::merge(std::string_view piece, PieceCache& cache,
   auto& heap = cache.heap_;
   symbols.clear();
   heap.clear();
-  for (const char c : piece) {
-    const auto byte = static_cast<unsigned char>(c);
-    const auto at = static_cast<std::int32_t>(symbols.size());
-    if (byte_ids_[byte] < 0)
-      throw DataError(fmt::format("byte 0x{:02X} is not in the vocabulary", byte),
-                      "use a tokenizer whose vocabulary has all 256 bytes");
-    symbols.push_back({byte_ids_[byte], at - 1, at + 1});
-  }
+  if (characters_)
+    start_with_characters(piece, symbols);
+  else
+    start_with_bytes(piece, symbols);
   if (symbols.empty()) return;
   symbols.back().next = -1;
 

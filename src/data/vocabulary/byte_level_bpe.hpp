@@ -1,7 +1,8 @@
 #pragma once
-// Byte-pair encoding over bytes, and the alphabet in which its vocabularies write bytes. Of all
-// neighbouring pairs in a piece, the pair that comes first in the list of merges becomes one symbol
-// (the leftmost occurrence first); this is repeated until no pair is in the list.
+// Byte-pair encoding over bytes or characters, and the alphabet in which vocabularies over bytes
+// write them. Of all neighbouring pairs in a piece, the pair that comes first in the list of merges
+// becomes one symbol (the leftmost occurrence first); this is repeated until no pair is in the
+// list.
 //
 // The alphabet is that of GPT-2 and its successors, so that every entry of a vocabulary is a string
 // without blanks. Printable bytes of Latin-1 are written as themselves; the other bytes, in order,
@@ -40,7 +41,7 @@ class PieceCache {
   PieceCache();
 
  private:
-  friend class ByteLevelBpe;
+  friend class PieceEncoder;
   struct Slot {
     std::uint64_t hash = 0;
     std::uint32_t offset = 0;  ///< in stored_: the bytes of the piece, then its ids
@@ -68,14 +69,27 @@ class PieceCache {
   std::vector<Candidate> heap_;
 };
 
-class ByteLevelBpe {
+/// The first symbols of a piece in a vocabulary over characters.
+struct CharacterSymbols {
+  std::unordered_map<char32_t, std::int32_t> ids;
+  /// Symbols of the bytes of a character without an id; -1: none.
+  std::array<std::int32_t, 256> byte_ids{};
+  std::optional<std::int32_t> unknown;  ///< the symbol of a character that has no other
+  bool joins_unknown = false;           ///< unknown neighbours are one symbol
+
+  /// True if each byte of the character has a symbol.
+  bool has_bytes(std::string_view character) const;
+};
+
+class PieceEncoder {
  public:
   /// `byte_ids` has -1 for bytes without an id. `merges` are listed by priority, each pair once. A
   /// piece that is in `whole` gets that id without any merging.
-  ByteLevelBpe(const std::array<std::int32_t, 256>& byte_ids, std::span<const BpeMerge> merges,
+  PieceEncoder(const std::array<std::int32_t, 256>& byte_ids, std::span<const BpeMerge> merges,
                std::unordered_map<std::string, std::int32_t> whole = {});
+  PieceEncoder(CharacterSymbols characters, std::span<const BpeMerge> merges);
 
-  /// Appends the ids of `piece`. Throws DataError for a byte that has no id.
+  /// Appends the ids of `piece`. Throws DataError for a byte or a character that has no symbol.
   void encode(std::string_view piece, PieceCache& cache, std::vector<std::int32_t>& ids) const;
 
  private:
@@ -90,10 +104,14 @@ class ByteLevelBpe {
   }
   std::size_t slot_of(std::uint64_t key) const;
   const Pair* pair_of(std::int32_t left, std::int32_t right) const;
+  void start_with_bytes(std::string_view piece, std::vector<PieceCache::Symbol>& symbols) const;
+  void start_with_characters(std::string_view piece,
+                             std::vector<PieceCache::Symbol>& symbols) const;
   void merge(std::string_view piece, PieceCache& cache, std::vector<std::int32_t>& ids) const;
 
-  std::array<std::int32_t, 256> byte_ids_;
-  std::vector<Pair> pairs_;  // open addressing; a power of two
+  std::array<std::int32_t, 256> byte_ids_{};
+  std::optional<CharacterSymbols> characters_;  // std::nullopt: the symbols are bytes
+  std::vector<Pair> pairs_;                     // open addressing; a power of two
   int shift_ = 0;
   std::unordered_map<std::string, std::int32_t> whole_;
   std::uint64_t number_;  // unique among the vocabularies of this process

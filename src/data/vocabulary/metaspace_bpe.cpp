@@ -14,6 +14,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/json_value.hpp"
+#include "src/data/vocabulary/pre_tokenizers.hpp"
 #include "src/data/vocabulary/sentencepiece.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
@@ -24,12 +25,18 @@ namespace {
 using Json = nlohmann::json;
 using Kind = SentencePieceFile::Kind;
 
-constexpr std::string_view kBlankSign = "\u2581";
 constexpr std::int32_t kIdLimit = 1 << 24;
 
 class MetaspaceReader {
  public:
   MetaspaceReader(const Json& file, const std::string& source) : file_(file), source_(source) {}
+
+  /// True for files of the library's own training, which need not have the ids of a SentencePiece
+  /// model.
+  bool may_be_trained() const {
+    return type_of(value(file_, "pre_tokenizer")) == "Metaspace" &&
+           (value(file_, "normalizer").is_null() || type_of(value(file_, "normalizer")) == "NFC");
+  }
 
   std::string sentencepiece() {
     model_.model = SentencePieceFile::Model::bpe;
@@ -280,7 +287,13 @@ std::string sentencepiece_of_metaspace_bpe(std::string_view json, const std::str
   JsonLimits limits;
   limits.keys = kAnyNumberOfKeys;
   const Json file = read_json(json, fmt::format("tokenizer '{}'", source), limits);
-  return MetaspaceReader(file, source).sentencepiece();
+  MetaspaceReader reader(file, source);
+  try {
+    return reader.sentencepiece();
+  } catch (const DataError&) {
+    if (!reader.may_be_trained()) throw;
+    return "";
+  }
 }
 
 }  // namespace choir

@@ -1,5 +1,6 @@
 #include "src/data/vocabulary/pre_tokenizers.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "choir/core/error.hpp"
@@ -171,7 +172,15 @@ std::size_t digits_end(const Utf8Scan& scan, std::size_t at, bool alone) {
   return alone ? at + c.length : scan.past(at + c.length, kNumber);
 }
 
+std::size_t word_end(std::string_view text, std::size_t at) {
+  return std::min({text.find(' ', at + 1), text.find(kBlankSign, at + 1), text.size()});
+}
+
 }  // namespace
+
+bool begins_with_blank(std::string_view text, bool or_sign) {
+  return text.starts_with(' ') || (or_sign && text.starts_with(kBlankSign));
+}
 
 std::string_view name_of(Splitter splitter) {
   const Known* one = known(splitter);
@@ -207,6 +216,8 @@ std::size_t piece_end(Splitter splitter, std::string_view text, std::size_t at) 
       return digits_end(scan, at, true);
     case Splitter::contiguous_digits:
       return digits_end(scan, at, false);
+    case Splitter::words:
+      return word_end(text, at);
   }
   return text.size();
 }

@@ -18,7 +18,13 @@ enum class Splitter {
   o200k,              ///< the same with contractions and numbers of at most three digits
   digits,             ///< every character of \p{N} is a piece
   contiguous_digits,  ///< every run of \p{N} is a piece
+  words,              ///< every blank, also one written as U+2581, begins a piece
 };
+
+/// The character that stands for a blank in vocabularies over characters.
+inline constexpr std::string_view kBlankSign = "\u2581";
+/// True for a blank in front, or with `or_sign` for that character.
+bool begins_with_blank(std::string_view text, bool or_sign);
 
 /// "gpt2", "llama3", "qwen2", "tekken" or "o200k".
 std::string_view name_of(Splitter splitter);

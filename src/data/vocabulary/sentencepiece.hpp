@@ -46,7 +46,8 @@ std::string sentencepiece_bytes(const std::string& json);
 bool is_metaspace_bpe(std::string_view json);
 /// The JSON, as sentencepiece_json() returns it, of the SentencePiece model with the same ids. The
 /// pieces of a text are joined in the order of the merges. Throws DataError for rules that such a
-/// model does not have.
+/// model does not have, but returns "" if BpeTokenizer may have them: for a pre-tokenizer Metaspace
+/// without a normalizer, as the library tokenizers trains it.
 std::string sentencepiece_of_metaspace_bpe(std::string_view json, const std::string& source);
 
 }  // namespace choir

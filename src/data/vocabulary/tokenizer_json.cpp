@@ -207,6 +207,7 @@ class TokenizerReader {
     for (const char* key : {"truncation", "padding"})
       if (const Json& call = field(file_, key); !call.is_null() && !call.is_object())
         refuse(fmt::format("has '{}' that is no object", key));
+    if (has_metaspace(field(file_, "pre_tokenizer"))) result_.characters.emplace();
     read_model(object(file_, "model", "the file"));
     read_added(field(file_, "added_tokens"));
     read_normalizer(field(file_, "normalizer"), "normalizer");
@@ -218,8 +219,13 @@ class TokenizerReader {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    throw DataError(fmt::format("tokenizer '{}' {}", source_, what),
-                    "supported: byte-level BPE as in GPT-2, Llama 3, Qwen and SmolLM");
+    throw DataError(
+        fmt::format("tokenizer '{}' {}", source_, what),
+        result_.characters
+            ? "supported: BPE with the pre-tokenizer and the decoder Metaspace alone, "
+              "with or without NFC; or give the tokenizer.model if there is one"
+            : "supported: byte-level BPE as in GPT-2, Llama 3, Qwen and SmolLM, and BPE "
+              "with the pre-tokenizer Metaspace");
   }
 
   static const Json& field(const Json& object, const char* key) {
@@ -280,22 +286,37 @@ class TokenizerReader {
       refuse("has 'dropout' in the model: its ids would be random");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
       if (const Json& affix = field(model, key); !affix.is_null() && affix != "")
-        refuse(fmt::format("has '{}' in the model, which byte-level BPE does not use", key));
-    if (flag(model, "byte_fallback", "the model", false))
+        refuse(fmt::format("has '{}' in the model, which is unknown here", key));
+    const bool byte_fallback = flag(model, "byte_fallback", "the model", false);
+    if (byte_fallback && !result_.characters)
       refuse("has 'byte_fallback' in the model, which byte-level BPE does not use");
-    // These two concern text outside the vocabulary, which is refused when it occurs.
-    flag(model, "fuse_unk", "the model", false);
-    if (const Json& unknown = field(model, "unk_token"); !unknown.is_null() && !unknown.is_string())
+    // These two concern text outside the vocabulary, which a byte-level BPE refuses when it occurs.
+    const bool joins_unknown = flag(model, "fuse_unk", "the model", false);
+    const Json& unknown = field(model, "unk_token");
+    if (!unknown.is_null() && !unknown.is_string())
       refuse("has an 'unk_token' in the model that is no text");
     result_.ignore_merges = flag(model, "ignore_merges", "the model", false);
+    if (result_.ignore_merges && result_.characters)
+      refuse("has 'ignore_merges' in a model over characters, which is unknown here");
     object(model, "vocab", "the model");
     if (!tables_.fault().empty()) refuse(tables_.fault());
-    read_vocabulary();
+    read_vocabulary(byte_fallback);
+    if (result_.characters) {
+      result_.characters->joins_unknown = joins_unknown;
+      if (unknown.is_string()) result_.characters->unknown = id_of_unknown(unknown);
+    }
     if (!field(model, "merges").is_array()) refuse("has no list 'merges' in the model");
     read_merges();
   }
 
-  void read_vocabulary() {
+  std::int32_t id_of_unknown(const Json& token) const {
+    const auto found = tables_.id_of(token.get_ref<const std::string&>());
+    if (!found)
+      refuse(fmt::format("has the 'unk_token' {}, which is not in its vocabulary", dumped(token)));
+    return *found;
+  }
+
+  void read_vocabulary(bool byte_fallback) {
     constexpr std::size_t kGaps = std::size_t{1} << 19;  // a truncated vocabulary keeps its ids
     const Json& added = field(file_, "added_tokens");
     entries_ = tables_.entries().size() + (added.is_array() ? added.size() : 0);
@@ -304,13 +325,45 @@ class TokenizerReader {
     for (const TokenizerTables::Entry& entry : tables_.entries()) {
       const std::string name(tables_.name(entry));
       if (name.empty()) refuse("has an empty entry in the vocabulary");
-      set_entry(entry.id, characters_as_bytes(name).value_or(name), name);
+      const std::string bytes =
+          result_.characters ? with_blanks(name) : characters_as_bytes(name).value_or(name);
+      set_entry(entry.id, bytes, name);
+      if (const CodePoint c = first_code_point(name);
+          result_.characters && static_cast<std::size_t>(c.length) == name.size())
+        result_.characters->ids[c.value] = entry.id;
     }
+    if (result_.characters) return read_symbols(byte_fallback);
     for (std::size_t byte = 0; byte < 256; ++byte) {
       std::string character;
       append_utf8(character, byte_alphabet()[byte]);
       result_.byte_ids[byte] = tables_.id_of(character).value_or(-1);
     }
+  }
+
+  /// Blanks are written as U+2581, and with `byte_fallback` bytes as <0x0A>.
+  void read_symbols(bool byte_fallback) {
+    CharacterSymbols& symbols = *result_.characters;
+    const auto blank = symbols.ids.find(first_code_point(kBlankSign).value);
+    symbols.ids.erase(U' ');
+    if (blank != symbols.ids.end()) symbols.ids[U' '] = blank->second;
+    symbols.byte_ids.fill(-1);
+    for (int byte = 0; byte < 256 && byte_fallback; ++byte) {
+      const auto id = tables_.id_of(fmt::format("<0x{:02X}>", byte));
+      if (!id) continue;
+      symbols.byte_ids[static_cast<std::size_t>(byte)] = *id;
+      result_.bytes[static_cast<std::size_t>(*id)] = static_cast<char>(byte);
+    }
+    result_.byte_ids = symbols.byte_ids;
+  }
+
+  static std::string with_blanks(std::string_view name) {
+    std::string text;
+    for (std::size_t at = 0; at < name.size();) {
+      const bool blank = name.substr(at).starts_with(kBlankSign);
+      text += blank ? ' ' : name[at];
+      at += blank ? kBlankSign.size() : 1;
+    }
+    return text;
   }
 
   std::int32_t known(std::string_view name, std::size_t merge) const {
@@ -399,34 +452,51 @@ class TokenizerReader {
     return all;
   }
 
+  static bool has_metaspace(const Json& step) {
+    if (!step.is_object()) return false;
+    const Json& steps = field(step, "pretokenizers");
+    return field(step, "type") == "Metaspace" ||
+           (steps.is_array() && std::any_of(steps.begin(), steps.end(), has_metaspace));
+  }
+
   void read_pre_tokenizer() {
     std::vector<Splitter> splitters;
-    bool byte_level = false;
-    add_pre_tokenizer(field(file_, "pre_tokenizer"), splitters, byte_level);
-    if (!byte_level) refuse("has no 'ByteLevel' among its pre-tokenizers");
+    bool last = false;
+    add_pre_tokenizer(field(file_, "pre_tokenizer"), splitters, last);
+    if (!last) refuse("has no 'ByteLevel' among its pre-tokenizers");
     if (splitters.size() > kMostSplitters)
       refuse(fmt::format("has {} pre-tokenizers, more than {}", splitters.size(), kMostSplitters));
     result_.pre_tokenizer = PreTokenizer(std::move(splitters));
   }
 
-  void add_pre_tokenizer(const Json& step, std::vector<Splitter>& splitters, bool& byte_level) {
+  /// Sets `last` behind the step that turns text into symbols.
+  void add_pre_tokenizer(const Json& step, std::vector<Splitter>& splitters, bool& last) {
     const std::string where = "pre_tokenizer";
     if (step.is_null()) return;
     const std::string type = type_of(step, where);
-    if (byte_level)
-      refuse(fmt::format("has the pre-tokenizer '{}' behind 'ByteLevel', which must be the last",
-                         type));
+    if (last)
+      refuse(fmt::format("has the pre-tokenizer '{}' behind '{}', which must be the last", type,
+                         result_.characters ? "Metaspace" : "ByteLevel"));
     if (type == "Sequence") {
       only(step, where, {"type", "pretokenizers"});
       for (const Json& one : list(step, "pretokenizers", where))
-        add_pre_tokenizer(one, splitters, byte_level);
+        add_pre_tokenizer(one, splitters, last);
+    } else if (type == "Metaspace") {
+      if (!splitters.empty()) refuse("has a pre-tokenizer in front of 'Metaspace'");
+      read_metaspace(step, splitters);
+      last = true;
+    } else if (result_.characters) {
+      refuse(fmt::format("has the pre-tokenizer '{}' beside 'Metaspace'", type));
     } else if (type == "ByteLevel") {
       only(step, "the pre-tokenizer ByteLevel",
            {"type", "add_prefix_space", "trim_offsets", "use_regex"});
-      if (flag(step, "add_prefix_space", where, true))
-        refuse("has 'add_prefix_space' in the pre-tokenizer, which is unknown here");
+      if (flag(step, "add_prefix_space", where, true)) {
+        if (!splitters.empty())
+          refuse("adds a blank to each piece of the pre-tokenizers before 'ByteLevel'");
+        result_.added_blank = AddedBlank::always;
+      }
       if (flag(step, "use_regex", where, true)) splitters.push_back(Splitter::gpt2);
-      byte_level = true;
+      last = true;
     } else if (type == "Digits") {
       only(step, "the pre-tokenizer Digits", {"type", "individual_digits"});
       splitters.push_back(flag(step, "individual_digits", where, false)
@@ -439,6 +509,30 @@ class TokenizerReader {
           "has the pre-tokenizer '{}', which is unknown here (known: ByteLevel, Digits, Split)",
           type));
     }
+  }
+
+  void read_metaspace(const Json& step, std::vector<Splitter>& splitters) {
+    const std::string where = "the pre-tokenizer Metaspace";
+    read_replacement(step, where);
+    result_.added_blank = added_blank_of(step, where);
+    if (flag(step, "split", where, true)) splitters.push_back(Splitter::words);
+  }
+
+  void read_replacement(const Json& step, const std::string& where) const {
+    only(step, where,
+         {"type", "replacement", "str_rep", "prepend_scheme", "add_prefix_space", "split"});
+    if (const Json& sign = field(step, "replacement"); sign != kBlankSign)
+      refuse(fmt::format("replaces blanks by {} in {}, not by U+2581", dumped_safely(sign), where));
+  }
+
+  AddedBlank added_blank_of(const Json& step, const std::string& where) const {
+    const Json& scheme = field(step, "prepend_scheme");
+    if (scheme.is_null())
+      return flag(step, "add_prefix_space", where, true) ? AddedBlank::always : AddedBlank::never;
+    if (scheme == "always") return AddedBlank::always;
+    if (scheme == "first") return AddedBlank::first;
+    if (scheme == "never") return AddedBlank::never;
+    refuse(fmt::format("has the prepend_scheme {} in {}", dumped_safely(scheme), where));
   }
 
   // The known expressions match every character, so there is no text between matches: removing and
@@ -512,7 +606,27 @@ class TokenizerReader {
     if (!behind) refuse(fmt::format("has no text in {}", where));
   }
 
+  /// Metaspace, in a sequence also with steps that join bytes, as decoding does here anyway.
+  void read_metaspace_decoder(const Json& decoder) {
+    const std::string where = "decoder";
+    std::vector<Json> steps{decoder};
+    if (decoder.is_object() && field(decoder, "type") == "Sequence")
+      steps = list(decoder, "decoders", where).get<std::vector<Json>>();
+    bool known = false;
+    for (const Json& step : steps) {
+      const std::string type = step.is_null() ? "null" : type_of(step, where);
+      if (type == "ByteFallback" || type == "Fuse") continue;
+      if (type != "Metaspace" || known)
+        refuse(fmt::format("has the decoder '{}', which is unknown here (known: Metaspace)", type));
+      read_replacement(step, "the decoder Metaspace");
+      result_.drops_first_blank = added_blank_of(step, where) != AddedBlank::never;
+      known = true;
+    }
+    if (!known) refuse("has no 'Metaspace' among its decoders");
+  }
+
   void read_decoder(const Json& decoder, const std::string& where) {
+    if (result_.characters) return read_metaspace_decoder(decoder);
     const std::string type = decoder.is_null() ? "null" : type_of(decoder, where);
     if (type == "Sequence") {
       only(decoder, where, {"type", "decoders"});

@@ -1,13 +1,15 @@
 #pragma once
-// The contents of a tokenizer.json of Hugging Face's library: a byte-level BPE with its normaliser,
-// pre-tokenizers and template, and its added tokens (control tokens such as <|endoftext|>, and
-// words added to a finished vocabulary), which are found in a text before it is split into pieces.
+// The contents of a tokenizer.json of Hugging Face's library: a BPE over bytes, or over characters
+// with U+2581 for blanks (Metaspace), with its normaliser, pre-tokenizers and template, and its
+// added tokens (control tokens such as <|endoftext|>, and words added to a finished vocabulary),
+// which are found in a text before it is split into pieces.
 // Unknown members are refused by name, because a tokenizer that ignores one gives other ids than
 // those with which the model was trained.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -58,10 +60,17 @@ class AddedTokenFinder {
   std::size_t longest_ = 0;
 };
 
+/// The stretches of text between added tokens in front of which a blank is added, unless they begin
+/// with one: none, that at the start of the text, or all.
+enum class AddedBlank { never, first, always };
+
 struct TokenizerJson {
   /// Bytes by id, including added tokens; "" for an id without an entry.
   std::vector<std::string> bytes;
-  std::array<std::int32_t, 256> byte_ids;
+  std::array<std::int32_t, 256> byte_ids;      ///< of a vocabulary over bytes
+  std::optional<CharacterSymbols> characters;  ///< of one over characters
+  AddedBlank added_blank = AddedBlank::never;
+  bool drops_first_blank = false;  ///< decoding omits the blanks of the first token
   std::vector<BpeMerge> merges;
   bool ignore_merges = false;
   std::vector<AddedToken> added;
@@ -72,6 +81,14 @@ struct TokenizerJson {
 
 /// Throws DataError with `source`, the position in the file and the fault.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& source);
+
+/// True for vocab.json of the tokenizers of transformers that are in several files: an object of
+/// entries and their ids. It reads the first entry only.
+bool is_list_of_entries(std::string_view json);
+/// The tokenizer.json with the ids of such files: merges.txt beside `vocab`, and, if they are
+/// there, added_tokens.json, special_tokens_map.json, tokenizer_config.json and config.json. Local.
+/// Throws DataError, also for a class of tokenizers that is unknown here.
+std::string tokenizer_json_of_vocab_and_merges(const std::string& vocab);
 
 /// The file without its entries and added tokens from id `ids` on, and without the merges that need
 /// one of them. `text` is a valid tokenizer.json.

@@ -75,12 +75,21 @@ std::string tokenizer_in(const std::string& folder) {
   return {};
 }
 
+/// The model of a tokenizer.json. One that was made from a SentencePiece model becomes this model
+/// again.
+SharedVocabularyModel model_of_tokenizer_json(const std::string& json, const std::string& source) {
+  const std::string pieces =
+      is_metaspace_bpe(json) ? sentencepiece_of_metaspace_bpe(json, source) : "";
+  return pieces.empty() ? bpe_vocabulary(json, source)
+                        : sentencepiece_from_json(parsed_json(pieces), source);
+}
+
 }  // namespace
 
 bool is_tokenizer_json(std::string_view json) {
   const std::size_t first = json.find('"');
   return first != std::string_view::npos && !json.substr(first).starts_with("\"kind\"") &&
-         json.find("\"merges\"") != std::string_view::npos;
+         json.find("\"merges\"") != std::string_view::npos && !is_list_of_entries(json);
 }
 
 VocabularyKind vocabulary_kind_of(std::string_view name) {
@@ -131,8 +140,8 @@ Vocabulary Vocabulary::load(const std::string& path) {
     throw DataError(fmt::format("tokenizer '{}' is empty", path),
                     "run 'choir prepare tokenizer' again");
   // No SentencePiece model begins with a brace: its first byte is the tag of the first field.
-  if (bytes.front() == '{' && is_tokenizer_json(bytes) && !is_metaspace_bpe(bytes))
-    return Vocabulary(bpe_vocabulary(std::move(bytes), path));
+  if (is_list_of_entries(bytes))
+    return Vocabulary(bpe_vocabulary(tokenizer_json_of_vocab_and_merges(path), path));
   if (is_tekken_file(bytes))
     return Vocabulary(bpe_vocabulary(tokenizer_json_of_tekken(bytes, path), path));
   if (bytes.front() == '{') return from_json(bytes, path);
@@ -153,9 +162,7 @@ Vocabulary Vocabulary::load_beside_tokens(const std::string& path) {
 }
 
 Vocabulary Vocabulary::from_json(const std::string& json, const std::string& source) {
-  if (is_tokenizer_json(json))
-    return is_metaspace_bpe(json) ? from_json(sentencepiece_of_metaspace_bpe(json, source), source)
-                                  : Vocabulary(bpe_vocabulary(json, source));
+  if (is_tokenizer_json(json)) return Vocabulary(model_of_tokenizer_json(json, source));
   const auto refuse = [&](const std::string& what) {
     throw DataError(fmt::format("tokenizer '{}' is {}", source, what),
                     "'choir prepare tokenizer' writes it");

@@ -68,7 +68,7 @@ std::string tokenizer_of_run(const std::string& run) {
   if (!fs::exists(run))
     throw DeckError(fmt::format("--for {}: there is no such run", run),
                     advice_on_path(run, "`choir runs` lists the runs below runs/"));
-  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"})
     if (fs::exists(folder / name)) return (folder / name).string();
   return {};
 }

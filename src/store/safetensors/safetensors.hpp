@@ -1,7 +1,7 @@
 #pragma once
 // Safetensors: u64 N, N bytes of JSON (name -> dtype, shape, [begin, end) in the data), the data.
 // The tensors are in one file, or in several ("shards") with model.safetensors.index.json, which
-// lists the shard of each tensor.
+// lists the shard of each tensor; open_weights() reads those.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,13 +14,12 @@ namespace choir {
 
 class SafetensorsReader final : public TensorReader {
  public:
-  /// Local. `path` is a .safetensors file, an index.json, or a folder with model.safetensors or its
-  /// index. Reads headers only. Throws StorageError for an inconsistent header: the tensors must
-  /// tile the data exactly, and the shards must hold exactly the tensors of the index.
+  /// Local. Reads the header only. Throws StorageError if it is inconsistent: the tensors must tile
+  /// the data exactly.
   explicit SafetensorsReader(const std::string& path);
   ~SafetensorsReader() override;
 
-  /// "__metadata__" of the file; for shards that of the first.
+  /// "__metadata__" of the file.
   const std::map<std::string, std::string>& metadata() const;
 
  private:

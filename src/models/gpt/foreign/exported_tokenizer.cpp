@@ -32,7 +32,7 @@ std::string path_in(const std::string& folder, const char* name) {
 
 /// The vocabulary of the files, if they are of a known kind.
 std::optional<Vocabulary> vocabulary_in(const std::string& folder) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json"}) {
     if (!has_file(folder, name)) continue;
     try {
       return Vocabulary::load(path_in(folder, name));

@@ -311,6 +311,16 @@ std::string pre_tokenizer_name(const nlohmann::json& file) {
   for (const auto& step : steps) {
     const std::string type = step.is_object() ? step.value("type", "") : "";
     if (type == "Digits") digits = step.value("individual_digits", false);
+    if (type == "ByteLevel" && step.value("add_prefix_space", true))
+      throw DeckError(
+          "llama.cpp does not add a blank in front of texts as this tokenizer does "
+          "(add_prefix_space)",
+          "--format hf keeps its tokenizer.json");
+    if (type == "Metaspace")
+      throw DeckError(
+          "llama.cpp has byte pairs over characters (Metaspace) only as SentencePiece models, and "
+          "none has the ids of this tokenizer",
+          "--format hf keeps its tokenizer.json");
     if (type == "ByteLevel" && step.value("use_regex", true))
       expression = expression_of(Splitter::gpt2);
     if (type == "Split" && step.contains("pattern") && step["pattern"].contains("Regex"))

@@ -309,7 +309,7 @@ class Import {
       fault = error.what();
     }
     // The second file beside the weights is for models whose first file the reader refuses.
-    for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json"}) {
+    for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json"}) {
       const fs::path path = fs::path(file_.folder) / name;
       std::error_code ignored;
       if (gguf != nullptr || !values_.vocabulary.empty() || !fs::is_regular_file(path, ignored))
@@ -323,8 +323,8 @@ class Import {
     if (values_.vocabulary.empty())
       kept_.push_back(fmt::format(
           "(text cannot be generated, only token ids: {})",
-          fault.empty() ? "there is no tokenizer beside the weights; put tokenizer.json or "
-                          "tokenizer.model there and import again"
+          fault.empty() ? "there is no tokenizer beside the weights; put tokenizer.json, "
+                          "tokenizer.model, or vocab.json and merges.txt there and import again"
                         : fault));
   }
 

@@ -28,7 +28,7 @@ constexpr const char* kMetaspaceMerges = R"(["a","b"],["▁","a"],["▁a","b"],[
 /// 3 control tokens, 256 bytes, and 8 pieces from id 259 on.
 std::string metaspace_file(const std::string& normalizer, const std::string& pre,
                            const std::string& merges = kMetaspaceMerges,
-                           const std::string& post = "null") {
+                           const std::string& post = "null", const std::string& decoder = "null") {
   std::string vocabulary = R"("<unk>":0,"<s>":1,"</s>":2)", added;
   for (int byte = 0; byte < 256; ++byte)
     vocabulary += fmt::format(R"(,"<0x{:02X}>":{})", byte, 3 + byte);
@@ -44,10 +44,10 @@ std::string metaspace_file(const std::string& normalizer, const std::string& pre
                          token);
   return fmt::format(
       R"({{"version":"1.0","truncation":{{"max_length":4}},"padding":null,"added_tokens":[{}],)"
-      R"("normalizer":{},"pre_tokenizer":{},"post_processor":{},"decoder":null,"model":)"
+      R"("normalizer":{},"pre_tokenizer":{},"post_processor":{},"decoder":{},"model":)"
       R"({{"type":"BPE","unk_token":"<unk>","fuse_unk":true,"byte_fallback": true,"vocab":{{{}}},)"
       R"("merges":[{}]}}}})",
-      added, normalizer, pre, post, vocabulary, merges);
+      added, normalizer, pre, post, decoder, vocabulary, merges);
 }
 
 void expect_ids(const std::string& json, const std::vector<Ids>& expected) {
@@ -74,7 +74,7 @@ TEST(MetaspaceBpe, HasTheIdsOfItsFile) {
 
 TEST(MetaspaceBpe, TextsBeginAsTheTemplateSays) {
   const auto start = [](const std::string& single) {
-    return Vocabulary::from_json(metaspace_file("null", kMetaspaceStep, kMetaspaceMerges,
+    return Vocabulary::from_json(metaspace_file(kReplaceStep, kSplitStep, kMetaspaceMerges,
                                                 R"({"type":"TemplateProcessing","single":[)" +
                                                     single + R"(],"pair":[]})"),
                                  "x")
@@ -92,13 +92,26 @@ TEST(MetaspaceBpe, RulesThatNoSentencePieceModelHasAreRefused) {
   EXPECT_DATA_ERROR(load(metaspace_file(R"({"type":"NFKC"})", "null")),
                     "normalizer {\"type\":\"NFKC\"}");
   EXPECT_DATA_ERROR(load(metaspace_file("null", kSplitStep)), "splits text at blanks");
-  EXPECT_DATA_ERROR(load(metaspace_file("null", kMetaspaceStep, R"(["a","b"],["▁","a"])")),
+  EXPECT_DATA_ERROR(load(metaspace_file(kReplaceStep, kSplitStep, R"(["a","b"],["▁","a"])")),
                     "lists 0 of 1 ways to join 'abc'");
-  EXPECT_DATA_ERROR(load(metaspace_file("null", kMetaspaceStep,
+  EXPECT_DATA_ERROR(load(metaspace_file(kReplaceStep, kSplitStep,
                                         R"(["a","b"],["▁","a"],["▁a","b"],["ab","c"],["▁","ab"])")),
                     "joins '▁ab' in merges 2 and 4, with others between them");
-  EXPECT_DATA_ERROR(load(metaspace_file("null", kMetaspaceStep, R"(["a","x"])")),
+  EXPECT_DATA_ERROR(load(metaspace_file(kReplaceStep, kSplitStep, R"(["a","x"])")),
                     "not all in the vocabulary");
+}
+
+// The library tokenizers trains such files, which have the pre-tokenizer Metaspace and no
+// normalizer; ids as above.
+TEST(MetaspaceBpe, RulesThatNoSentencePieceModelHasAreKeptIfTheFileWasTrained) {
+  const Vocabulary vocabulary = Vocabulary::from_json(
+      metaspace_file("null", kMetaspaceStep, R"(["a","b"],["▁","a"])", "null",
+                     R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"first"})"),
+      "x");
+  EXPECT_EQ(vocabulary.kind(), VocabularyKind::bpe);
+  EXPECT_EQ(vocabulary.encode("abc ab a"), (Ids{259, 263, 262, 259, 263, 264}));
+  EXPECT_EQ(vocabulary.encode("aabcé\n"), (Ids{264, 263, 262, 198, 172, 13}));
+  EXPECT_EQ(vocabulary.decode(Ids{264, 263, 262, 198, 172, 13}), "aabcé\n");
 }
 
 }  // namespace

@@ -186,8 +186,9 @@ TEST(TokenizerJson, RefusesWhatItDoesNotKnowByName) {
                     "'NFKC'");
   EXPECT_DATA_ERROR(with(kByteLevel, R"("NFC")"), "a normalizer that is no object");
   EXPECT_DATA_ERROR(with("null"), "no 'ByteLevel' among its pre-tokenizers");
-  EXPECT_DATA_ERROR(with(R"({"type":"Metaspace"})"), "the pre-tokenizer 'Metaspace'");
-  EXPECT_DATA_ERROR(with(R"({"type":"ByteLevel"})"), "'add_prefix_space'");
+  EXPECT_DATA_ERROR(with(R"({"type":"BertPreTokenizer"})"), "the pre-tokenizer 'BertPreTokenizer'");
+  EXPECT_DATA_ERROR(with(R"({"type":"Metaspace","replacement":"_"})"),
+                    "replaces blanks by \"_\" in the pre-tokenizer Metaspace");
   EXPECT_DATA_ERROR(with(R"({"type":"Digits","punctuation":true})"), "unknown key 'punctuation'");
   EXPECT_DATA_ERROR(with(R"({"type":"Sequence","pretokenizers":[)" + std::string(kByteLevel) +
                          R"(,{"type":"Digits"}]})"),
