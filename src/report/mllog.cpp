@@ -109,8 +109,8 @@ ordered_json number_of_deck(const ReportedRun& run, const std::string& key) {
 /// Micro-batches of a step on each rank: train.grad_accum as it was derived, or the
 /// train.micro_batches of families whose samples have lengths of their own.
 std::int64_t accumulated_of(const ReportedRun& run) {
-  return std::max<std::int64_t>({1, number_of_deck(run, "train.grad_accum"),
-                                 number_of_deck(run, "train.micro_batches")});
+  return std::max<std::int64_t>(
+      {1, number_of_deck(run, "train.grad_accum"), number_of_deck(run, "train.micro_batches")});
 }
 
 /// MLPerf's name of a precision of the deck.

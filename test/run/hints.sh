@@ -331,6 +331,8 @@ run 0 train debug.json --ranks 2
 expect "ranks without --check" 2 "--ranks belongs to --check" "jobs/launch -n N build/choir train DECK"
 run 0 train --check llama3-8b
 expect "a model in place of a deck" 2 "'llama3-8b' is a known model" "\`choir plan llama3-8b --out llama3-8b.json\` writes a deck"
+run 0 train debug.json log.every=10
+expect "another name of log.interval" 2 "log.interval"
 run 0 train debug.json log.format=json
 expect "a format of the log" 2 "JSON lines are always in RUN/metrics.jsonl"
 run 0 bench step debug.json --ranks 5
