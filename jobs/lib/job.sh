@@ -6,7 +6,8 @@
 #   STAGE     see lib/storage.sh             PROFILER    words put before the program, as "nsys profile -o x"
 #             nsys profile --capture-range=cudaProfilerApi sees the steps of train.profile=k:l, and no others
 #   --dry-run as first word, or DRY_RUN set: checks the deck for the ranks of the job, prints the line, and starts
-#             nothing. Outside a job, nodes and ranks are those that the job file requests (#SBATCH, #PBS)
+#             nothing. Outside a job, nodes and ranks are those that the job file requests (#SBATCH, #PBS), or the
+#             words behind it: -N or --nodes, --ntasks-per-node, --gpus-per-node, as in the line of sbatch
 #   WALLTIME  of the job, where the batch system does not say    SIGNAL_LEAD, SIGNAL_AFTER    see below
 jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 for file in launch.sh lib/place.sh lib/overrides.sh lib/chain.sh lib/deadline.sh lib/storage.sh; do
@@ -52,14 +53,20 @@ job_read_deck() {
   if [ ! -f "$CHOIR" ] || [ ! -x "$CHOIR" ]; then
     job_fail 2 "$CHOIR is no program. Submit from the root of choir, after make; or set CHOIR"
   fi
-  local code=0 where=()
+  local code=0 where=() each=(--ranks-per-node "$per_node") card=${GPU_CARD-${site_card:-}}
   # Outside a job this machine is not a node of it, and its memory is not that of the ranks; that of a card is known.
   if [ -n "${place_header:-}" ]; then
     where=(--elsewhere)
-    [ -z "${GPU_CARD-${site_card:-}}" ] || where=(--gpus "${GPU_CARD-$site_card}")
+    [ -z "$card" ] || where=(--gpus "$card")
+    # Ranks alone do not say how many a node has: choir knows what is usual for the card.
+    if [ -n "$card" ] && [ -n "${RANKS:-}" ] && [ -z "${RANKS_PER_NODE:-}" ] && [ "$(place_gpus)" -eq 0 ]; then each=(); fi
   fi
-  checked=$(check_deck "$CHOIR" --ranks "$ranks" --ranks-per-node "$per_node" ${where[@]+"${where[@]}"}) || code=$?
+  checked=$(check_deck "$CHOIR" --ranks "$ranks" ${each[@]+"${each[@]}"} ${where[@]+"${where[@]}"}) || code=$?
   [ "$code" -eq 0 ] || job_fail "$code" "the deck or what it names is refused: nothing is started"
+  if [ -n "$(job_says ranks_per_node)" ]; then
+    RANKS_PER_NODE=$(job_says ranks_per_node)
+    place_geometry
+  fi
   run_dir=$(job_says run.dir)
 }
 
@@ -120,26 +127,53 @@ job_run() {
   return "$code"
 }
 
+# The options of the sbatch line that a dry run understands behind --dry-run: sets option_nodes, option_tasks,
+# option_gpus, and $options, the number of their words.
+job_options() {  # job_options WORD...
+  local name value dry_takes="takes -N, --nodes, --ntasks-per-node and --gpus-per-node, with numbers of 1 or more, and then the deck"
+  options=0 option_nodes="" option_tasks="" option_gpus=""
+  while [[ ${1:-} = -* ]]; do
+    name=${1%%=*} value=${1#*=}
+    if [ -z "$dry" ]; then job_fail 2 "$1: options of sbatch or qsub stand before the job file"; fi
+    if [ "$name" = "$1" ]; then value=${2:-}; options=$((options + 1)); shift; fi
+    options=$((options + 1))
+    case $name:$value in
+      *:*[!0-9]* | *: | *:0*) job_fail 2 "$name '$value': a dry run $dry_takes" ;;
+      -N:* | --nodes:*) option_nodes=$value ;;
+      --ntasks-per-node:*) option_tasks=$value ;;
+      --gpus-per-node:*) option_gpus=$value ;;
+      *) job_fail 2 "$name: a dry run $dry_takes" ;;
+    esac
+    shift
+  done
+}
+
 job() {
   CHOIR=${CHOIR:-build/choir}
   job_id=${SLURM_JOB_ID:-${PBS_JOBID:-$$}}
   local dry=${DRY_RUN:-}
   if [ "${1:-}" = --dry-run ]; then dry=yes; shift; fi
   [ -z "$dry" ] || unset CHOIR_CHAIN
+  job_options "$@"
+  shift "$options"
   deck=${1:-${DECK:-inputs/gpt_quickstart.json}}
   [ $# -eq 0 ] || shift
   overrides=("$@")
   # shellcheck disable=SC2206  # words
   [ $# -gt 0 ] || overrides=(${OVERRIDES:-})
   job_settings
-  [ -z "$dry" ] || place_read_header "$0"
+  if [ -n "$dry" ]; then
+    place_read_header "$0"
+    header_nodes=${option_nodes:-${header_nodes:-}} header_tasks=${option_tasks:-${header_tasks:-}}
+    header_gpus=${option_gpus:-${header_gpus:-}} SLURM_GPUS_PER_NODE=${option_gpus:-${SLURM_GPUS_PER_NODE:-}}
+  fi
   place_geometry
   site_environment
   place_geometry
   job_read_deck
   export OMP_NUM_THREADS=$threads
   place_say
-  [ -z "${place_header:-}" ] || echo "job: not in a job: nodes and ranks are those that the header of $place_header requests; RANKS and RANKS_PER_NODE change them"
+  [ -z "${place_header:-}" ] || echo "job: not in a job: nodes and ranks are those that the header of $place_header requests; RANKS and RANKS_PER_NODE change them, as do --nodes, --ntasks-per-node and --gpus-per-node behind --dry-run"
   if [ -n "$dry" ]; then
     site_line "$ranks" "$per_node" "$threads" || exit
     # shellcheck disable=SC2206

@@ -105,7 +105,13 @@ place_geometry() {
     echo "this job names no number of tasks (SLURM_NTASKS): taking $per_node ranks a node;" \
       "jobs/launch -n N, or RANKS=N, sets it" >&2
   fi
-  [ -z "${RANKS:-}" ] || per_node=${RANKS_PER_NODE:-$(((RANKS + nodes - 1) / nodes))}
+  if [ -n "${RANKS:-}" ]; then
+    if [ -n "${place_header:-}" ] && [ "$gpus" -gt 0 ]; then per_node=${RANKS_PER_NODE:-$((RANKS < gpus ? RANKS : gpus))}
+    else per_node=${RANKS_PER_NODE:-$(((RANKS + nodes - 1) / nodes))}
+    fi
+    # A job that exists has its nodes; one that is planned requests as many as its ranks need.
+    [ -z "${place_header:-}" ] || nodes=$(((RANKS + per_node - 1) / per_node))
+  fi
   ranks=${RANKS:-$((nodes * per_node))}
   threads=${OMP_NUM_THREADS:-$((cores / per_node > 1 ? cores / per_node : 1))}
 }

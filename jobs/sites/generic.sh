@@ -34,6 +34,8 @@ site_line() {
   # More ranks than cores: there is nothing to bind to.
   if [ "$kind" = srun ] && [ $(($2 * $3)) -gt "$(place_cores)" ]; then BIND=${BIND:-none}; fi
   "${kind}_line" "$@"
+  # SLURM passes it on by itself, but the printed line must be complete.
+  [ "$kind" != srun ] || [ -z "${SLURM_GPUS_PER_NODE:-}" ] || line+=("--gpus-per-node=$SLURM_GPUS_PER_NODE")
 }
 
 # Local disk of a node; data are copied there when the job file sets STAGE.

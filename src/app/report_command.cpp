@@ -204,6 +204,9 @@ int write_lines(const std::string& format, const std::vector<std::string>& paths
     throw DeckError(fmt::format("--format mllog describes one run, not {}", runs.size()),
                     "give one run directory, and another --out for each further run");
   std::string text;
+  if (format == "mllog")
+    for (const std::string& note : report::mllog_notes(runs.front(), values))
+      print_safely(stderr, "choir: note: {}\n", note);
   for (const report::ReportedRun& run : runs)
     text += format == "mllog" ? report::mllog_lines(run, values) : report::scale_row(run) + "\n";
   if (out.empty()) {

@@ -21,6 +21,7 @@
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/lab/plan/layout_plan.hpp"
 #include "src/lab/plan/model_sizes.hpp"
 #include "src/lab/plan/target.hpp"
 #include "src/report/run_list.hpp"
@@ -120,8 +121,10 @@ struct RequestedRanks {
   bool elsewhere = false;
 };
 
-/// The card of --gpus. Throws DeckError for an unknown one, and if the deck does not use it.
-CheckedRanks::Card card_of(const std::string& name, const Deck& deck) {
+/// Takes the card of --gpus, and its usual number on a node where the command line names none.
+/// Throws DeckError for an unknown card, and if the deck does not use it.
+void take_card(const std::string& name, const Deck& deck, const JobPlace& place,
+               CheckedRanks& ranks) {
   const PlanTarget target = find_target(name, deck, "--gpus");
   if (target.kind != DeviceKind::cuda || deck.device == RequestedDevice::cpu)
     throw DeckError(fmt::format("--gpus {}: this deck computes on the processor", name),
@@ -129,7 +132,10 @@ CheckedRanks::Card card_of(const std::string& name, const Deck& deck) {
   if (!target.note.empty())
     throw DeckError(fmt::format("--gpus {}: {}", name, target.note),
                     "`choir plan` with the same --gpus plans the memory of the run");
-  return {target.name, target.memory, target.multiprocessors, target.compute_major};
+  ranks.card = {target.name, target.memory, target.multiprocessors, target.compute_major};
+  if (!place.ranks || place.ranks_per_node) return;
+  ranks.on_node = ranks_per_node_asked(std::nullopt, ranks.all, target);
+  ranks.assumed_node = ranks.all >= target.ranks_per_node;
 }
 
 /// The ranks of the command line, or those that were started, if several were: one process says
@@ -158,15 +164,16 @@ int check_alone(const FamilyTable& families, const std::string& path, const Argu
   const Deck deck = read_deck(families, path, overrides);
   const std::string& card = requested.place.target;
   if (!card.empty() && fold_name(card) != "here" && fold_name(card) != "cpu")
-    ranks.card = card_of(card, deck);
+    take_card(card, deck, requested.place, ranks);
   Logger log;
   log.to_stderr();
   const auto self = make_mpi_communicator(MPI_COMM_SELF, "check");
   const auto alone = Mesh::over(*self, Layout(), mesh_options_of(deck));
   const std::string facts = check_start(deck, ranks, *alone, log);
   print_safely(
-      "run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n{}deck OK\n",
+      "run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n{}{}deck OK\n",
       printable_name(deck.run.dir), deck.run.seed, deck.run.walltime, deck.run.walltime_margin,
+      ranks.assumed_node ? fmt::format("ranks_per_node={}\n", ranks.on_node) : "",
       printable(facts));
   return static_cast<int>(ExitCode::done);
 }

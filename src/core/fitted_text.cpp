@@ -200,9 +200,23 @@ std::vector<std::string> folded_rows(const std::vector<std::string>& rows, std::
   return out;
 }
 
-/// True if a paragraph was broken between two lines only because of the usual width.
+/// True if a colon follows one of the first three words, as in "longest messages: 512 x".
+bool begins_label(std::string_view text) {
+  for (int words = 0; words < 3; ++words) {
+    const std::size_t end = text.find(' ');
+    if (text.substr(0, end).ends_with(':')) return true;
+    if (end == std::string_view::npos) return false;
+    text.remove_prefix(end + 1);
+  }
+  return false;
+}
+
+/// True if a paragraph was broken between two lines only because of the usual width. The line
+/// before may be full by chance: a label begins a text of its own, and so does a line without an
+/// indent, because paragraphs that are broken where they are made have one.
 bool continues(const TextLine& line, std::size_t indent, const TextLine& next) {
   if (line.width() > kUsualWidth || next.width() == 0 || next.indent() != indent) return false;
+  if (indent == 0 || begins_label(next.from(indent))) return false;
   std::size_t word = next.indent();
   while (!next.blank(word)) ++word;
   return line.width() + 1 + word - indent > kUsualWidth && next.cells().empty() &&

@@ -456,6 +456,8 @@ std::vector<ForeignKey> foreign_keys() {
       {"resume", "the same command continues a run; checkpoint.resume names another checkpoint",
        "many programs"},
       {"out_dir", "run.dir", nano},
+      {"log.every", "log.interval", "many programs"},
+      {"log_every", "log.interval", "many programs"},
       {"log.format", "not needed: JSON lines are always in RUN/metrics.jsonl", "many programs"},
       {"dataset", "data.train", nano},
       {"backend", "parallel.transport", nano},

@@ -106,6 +106,13 @@ ordered_json number_of_deck(const ReportedRun& run, const std::string& key) {
   return value.is_number() ? ordered_json(value) : ordered_json(0);
 }
 
+/// Micro-batches of a step on each rank: train.grad_accum as it was derived, or the
+/// train.micro_batches of families whose samples have lengths of their own.
+std::int64_t accumulated_of(const ReportedRun& run) {
+  return std::max<std::int64_t>(
+      {1, number_of_deck(run, "train.grad_accum"), number_of_deck(run, "train.micro_batches")});
+}
+
 /// MLPerf's name of a precision of the deck.
 const char* precision_name(const std::string& precision) {
   if (precision.starts_with("bf16")) return "bfloat16";
@@ -154,8 +161,7 @@ void hyperparameters(Lines& lines, double at, const ReportedRun& run, double sam
   number("opt_adamw_epsilon", "optimizer.epsilon");
   number("opt_adamw_weight_decay", "optimizer.weight_decay");
   number("opt_gradient_clip_norm", "optimizer.grad_clip");
-  lines.value(at, "gradient_accumulation_steps",
-              std::max<std::int64_t>(1, number_of_deck(run, "train.micro_batches")));
+  lines.value(at, "gradient_accumulation_steps", accumulated_of(run));
   lines.value(at, "micro_batch_size",
               std::max<std::int64_t>(1, number_of_deck(run, "train.micro_batch_size")));
   lines.value(at, "tensor_parallelism", run.start.tp);
@@ -168,12 +174,13 @@ void hyperparameters(Lines& lines, double at, const ReportedRun& run, double sam
   lines.value(at, "config_filename", run.deck_files.empty() ? "deck.json" : run.deck_files.back());
 }
 
-/// Targets or utterances of the validation data, as the last evaluation counted them.
-std::int64_t validation_samples(const ReportedRun& run) {
+/// Targets or utterances of the validation data, as the last `choir evaluate` counted them. The
+/// record of the training itself does not have this number.
+std::optional<std::int64_t> validation_samples(const ReportedRun& run) {
   for (const EvaluationRecord& record : run.evaluations)
     for (const auto& [name, count] : record.conditions)
       if (record.kind == "validation" && name == "targets") return count;
-  return 0;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -193,7 +200,7 @@ std::string mllog_lines(const ReportedRun& run, const std::map<std::string, std:
   lines.event(began, "INTERVAL_START", "init_start", nullptr);
   submission(lines, began, run);
   hyperparameters(lines, began, run, samples);
-  lines.value(began, "eval_samples", validation_samples(run));
+  if (const auto counted = validation_samples(run)) lines.value(began, "eval_samples", *counted);
   lines.value(began, "init_checkpoint_step", 0);
   lines.rest(began);
   lines.event(began, "INTERVAL_END", "init_stop", nullptr);
@@ -224,6 +231,22 @@ std::string mllog_lines(const ReportedRun& run, const std::map<std::string, std:
   lines.event(at, "INTERVAL_END", "run_stop", nullptr,
               {{"status", status}, {"samples_count", std::llround(samples * run.steps_done())}});
   return lines.take();
+}
+
+std::vector<std::string> mllog_notes(const ReportedRun& run,
+                                     const std::map<std::string, std::string>& values) {
+  std::vector<std::string> notes;
+  if (!values.contains("submission_benchmark"))
+    notes.push_back(fmt::format(
+        "submission_benchmark={} is an assumption, whatever the size of the model; give the "
+        "benchmark with --set submission_benchmark=NAME",
+        benchmark_of(run)));
+  if (!values.contains("eval_samples") && !validation_samples(run))
+    notes.emplace_back(
+        "eval_samples is left out, because the training did not record how many samples an "
+        "evaluation has; `choir evaluate` of its checkpoint records it, or give the number with "
+        "--set eval_samples=N");
+  return notes;
 }
 
 }  // namespace choir::report

@@ -56,6 +56,9 @@ std::string tensorboard_events(const ReportedRun& run);
 /// validation loss, because MLPerf knows no training without them. Source of the format and of the
 /// keys: mlcommons/logging, compliance_checker, training_6.1.0.
 std::string mllog_lines(const ReportedRun& run, const std::map<std::string, std::string>& values);
+/// The assumptions and gaps of mllog_lines(), a sentence each, with the setting that replaces it.
+std::vector<std::string> mllog_notes(const ReportedRun& run,
+                                     const std::map<std::string, std::string>& values);
 
 /// One JSON object: the system, its scale, speed and energy, the result, and the provenance. What
 /// was not measured is null. Throws DataError if the run has no step.

@@ -307,6 +307,12 @@ run 0 "${checked[@]}" --ranks 1048576 train.global_batch_size=0 model.n_embd=819
 expect "... or have no memory on a node" 2 "out of memory: "
 run 0 "${checked[@]}" --ranks 2 --gpus A100-80GB
 expect "a check for a card that is not here" 0 "memory: " "for rank 0 of dp=2" "of 76.8 GiB that one A100 80 GB has for it"
+run 0 "${checked[@]}" --ranks 32 --gpus A100-40GB train.global_batch_size=64
+expect "... on as many nodes as choir plan assumes" 0 "ranks_per_node=8" "for rank 0 of dp=32 on 4 nodes of 8 (assumed), of 38.2 GiB"
+run 0 "${checked[@]}" --ranks 32 --gpus A100-40GB --ranks-per-node 32 train.global_batch_size=64
+check "... or as it is told" lacks out "assumed"
+run 0 "${checked[@]}" --ranks 4 --gpus P100
+expect "... a card that is not in the table" 2 "for any other card, \`choir plan\` takes its memory"
 run 0 "${checked[@]}" --ranks 4 --elsewhere --gpus A100-40GB train.global_batch_size=0 model.n_embd=16384 model.n_head=128
 expect "... which is too small" 2 "out of memory: rank 0 of dp=4" "and one A100 40 GB has 38.2 GiB for it" "\`choir plan\` with the same deck"
 run 0 "${checked[@]}" --gpus A100 device=cpu
@@ -325,6 +331,8 @@ run 0 train debug.json --ranks 2
 expect "ranks without --check" 2 "--ranks belongs to --check" "jobs/launch -n N build/choir train DECK"
 run 0 train --check llama3-8b
 expect "a model in place of a deck" 2 "'llama3-8b' is a known model" "\`choir plan llama3-8b --out llama3-8b.json\` writes a deck"
+run 0 train debug.json log.every=10
+expect "another name of log.interval" 2 "log.interval"
 run 0 train debug.json log.format=json
 expect "a format of the log" 2 "JSON lines are always in RUN/metrics.jsonl"
 run 0 bench step debug.json --ranks 5

@@ -172,6 +172,16 @@ words "... of a model that is too large for this machine" 0 "job: memory: " "on 
 try env SITE=generic RANKS=16 RANKS_PER_NODE=4 GPU_CARD=H100-80GB bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" \
   run.dir="$work/rehearsed" model.n_layer=96 model.n_embd=12288 model.n_head=96 train.global_batch_size=32
 words "... and too large for the GPU of the job" 2 "out of memory: rank 0 of dp=16" "and one H100 80 GB has 76.8 GiB for it" "nothing is started"
+planned=("$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed" train.global_batch_size=64)
+try env SITE=generic RANKS=32 GPU_CARD=A100-40GB bash jobs/generic.slurm --dry-run "${planned[@]}"
+words "... on the usual nodes of a GPU" 0 "NUM_OF_NODES= 4 TOTAL_NUM_RANKS= 32 RANKS_PER_NODE= 8" "srun -n 32 --ntasks-per-node 8 " \
+  "on 4 nodes of 8 (assumed)"
+try env SITE=generic bash jobs/generic.slurm --dry-run --nodes=4 --ntasks-per-node 8 --gpus-per-node=8 "${planned[@]}"
+words "... with the options of sbatch" 0 "NUM_OF_NODES= 4 TOTAL_NUM_RANKS= 32 RANKS_PER_NODE= 8" "--gpus-per-node=8 $choir train $debug"
+try env SITE=generic bash jobs/generic.slurm --dry-run --partition=gpu "${planned[@]}"
+words "... of which it knows four" 2 "takes -N, --nodes, --ntasks-per-node and --gpus-per-node"
+try jobs/launch -n 2 -t 3 --dry-run "$choir" doctor
+words "the line has the threads that were asked for" 0 "\$ OMP_NUM_THREADS=3 "
 try bash jobs/perlmutter.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"
 words "... for the GPU of a site" 0 "job: memory: " "that one A100 40 GB has for it" "nothing was started"
 if ! command -v module >/dev/null; then words "... whose modules are not on this machine" 0 "launch: this machine has no modules: 'module load PrgEnv-gnu "; fi

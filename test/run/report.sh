@@ -53,7 +53,8 @@ check "... every metric has a help text of its own" has a.prom "# HELP choir_spe
 run 0 report a --format row
 expect "a row for dashboards" 0 '"format":"choir-scale-row-1"' '"data_parallel":2' '"joules_total":'
 run 0 report a --format mllog --set submission_org=choir --set seed=7
-expect "lines for MLPerf" 0 ':::MLLOG {"namespace":""' '"key":"submission_org","value":"choir"' '"key":"seed","value":7' '"key":"run_stop"'
+expect "lines for MLPerf" 0 ':::MLLOG {"namespace":""' '"key":"submission_org","value":"choir"' '"key":"seed","value":7' '"key":"run_stop"' \
+  "choir: note: submission_benchmark=llama31_8b is an assumption"
 run 0 report a --set seed=7
 expect "... whose options are only for them" 2 "--set is for --format mllog"
 run 0 report a --format mllog --set seed

@@ -152,9 +152,10 @@ DeckError unknown_card(const std::string& written, const std::string& option) {
   return DeckError(
       fmt::format("unknown {} {}", option, written),
       near + "legal: " + join(legal, ", ") +
-          fmt::format("; for any other card give its memory in GiB and the number of GPUs on a "
-                      "node: {} {} --memory 62 --gpus-per-node 4",
-                      option, legal[2]));
+          fmt::format(
+              "; for any other card, `choir plan` takes its memory in GiB and the number of "
+              "GPUs on a node: {} {} --memory 62 --gpus-per-node 4",
+              option, legal[2]));
 }
 
 }  // namespace

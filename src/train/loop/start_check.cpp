@@ -91,12 +91,18 @@ void add_nccl_of(const CheckedRanks::Card& card, const Deck& deck, const Layout&
 std::string compare_with_card(const StepPlan& plan, const CheckedRanks& ranks,
                               const Layout& layout) {
   const auto needs = static_cast<double>(plan.memory.total());
+  const std::string nodes =
+      ranks.assumed_node
+          ? fmt::format(" on {} of {} (assumed)",
+                        counted((ranks.all + ranks.on_node - 1) / ranks.on_node, "node"),
+                        ranks.on_node)
+          : "";
   if (needs <= ranks.card->memory)
-    return fmt::format("memory: {} for rank 0 of {}, of {} that one {} has for it\n",
-                       format_bytes(needs), layout.to_string(), format_bytes(ranks.card->memory),
-                       ranks.card->name);
-  throw DeckError(fmt::format("out of memory: rank 0 of {} needs {}, and one {} has {} for it",
-                              layout.to_string(), format_bytes(needs), ranks.card->name,
+    return fmt::format("memory: {} for rank 0 of {}{}, of {} that one {} has for it\n",
+                       format_bytes(needs), layout.to_string(), nodes,
+                       format_bytes(ranks.card->memory), ranks.card->name);
+  throw DeckError(fmt::format("out of memory: rank 0 of {}{} needs {}, and one {} has {} for it",
+                              layout.to_string(), nodes, format_bytes(needs), ranks.card->name,
                               format_bytes(ranks.card->memory)),
                   "`choir plan` with the same deck, --ranks and --gpus lists the layouts that fit");
 }

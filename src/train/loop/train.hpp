@@ -31,6 +31,7 @@ struct CheckedRanks {
     int multiprocessors = 0, compute_major = 0;
   };
   std::optional<Card> card{};
+  bool assumed_node = false;  ///< `on_node` is what is usual for the card
 };
 
 /// Checks what a start checks, so that a deck which passes it trains on a machine like this one. On

@@ -82,6 +82,26 @@ TEST(FittedText, AParagraphIsBrokenAnewAndKeepsItsIndent) {
             "  refused before anything is allocated on any rank\n");
 }
 
+TEST(FittedText, ALineThatIsFullByChanceEndsItsText) {
+  EXPECT_EQ(
+      fitted("memory: 614.2 KiB for rank 0 of dp=32 tp=1 pp=1 cp=1, of 38.2 GiB that one A100 "
+             "40 GB has for it\nrandom tokens, vocabulary of 128,256\n",
+             80),
+      "memory: 614.2 KiB for rank 0 of dp=32 tp=1 pp=1 cp=1, of 38.2 GiB that one A100\n"
+      "  40 GB has for it\nrandom tokens, vocabulary of 128,256\n");
+  EXPECT_EQ(fitted("  predicted step: 20.47 s, 102,450 tokens/s on all of the ranks (2.4 % exposed "
+                   "messages, bubble 0.0 %)\n  longest messages: 512 x 1 MiB\n",
+                   80),
+            "  predicted step: 20.47 s, 102,450 tokens/s on all of the ranks (2.4 %\n"
+            "  exposed messages, bubble 0.0 %)\n  longest messages: 512 x 1 MiB\n");
+  EXPECT_EQ(
+      fitted("  record      the run has its log, its metrics and its checkpoints in this folder "
+             "(checkpoints/)\n              /tmp/run/start.txt: every key\n",
+             80),
+      "  record      the run has its log, its metrics and its checkpoints in this\n"
+      "              folder (checkpoints/)\n              /tmp/run/start.txt: every key\n");
+}
+
 TEST(FittedText, RowsOfATableAreCutAtTheSameColumn) {
   const std::string table =
       "# name             shape              rate       error   allowed\n"

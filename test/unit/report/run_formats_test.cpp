@@ -175,6 +175,21 @@ TEST_F(RunFormatsTest, MllogHasTheTimesAndSamplesOfEvaluations) {
             std::string::npos);
 }
 
+// The deck's 0 means "derived", and the record has the derived number. A number that nothing
+// recorded is left out, because 0 would be a claim.
+TEST_F(RunFormatsTest, MllogClaimsOnlyTheRecord) {
+  ReportedRun run = with_evaluations();
+  run.deck["train.grad_accum"] = {"6", "derived"};
+  run.deck["train.micro_batches"] = {"0", "default"};
+  const std::string text = mllog_lines(run, {});
+  EXPECT_EQ(values_of(text, "gradient_accumulation_steps")[0].second, "6");
+  EXPECT_TRUE(values_of(text, "eval_samples").empty());
+  EXPECT_EQ(mllog_notes(run, {}).size(), 2u);
+  EXPECT_NE(mllog_notes(run, {})[0].find("llama31_8b is an assumption"), std::string::npos);
+  EXPECT_EQ(values_of(mllog_lines(run, {{"eval_samples", "96"}}), "eval_samples")[0].second, "96");
+  EXPECT_TRUE(mllog_notes(run, {{"submission_benchmark", "own"}, {"eval_samples", "96"}}).empty());
+}
+
 TEST_F(RunFormatsTest, MllogNeedsEvaluations) {
   EXPECT_THROW(mllog_lines(two_jobs(), {}), DataError);
   ReportedRun failed = with_evaluations();
