@@ -20,7 +20,7 @@ learn() {
   local percent=$1 deck=$2 run=$3
   shift 3
   fit "$deck" "$run" "$percent" ${precision[@]+"${precision[@]}"}
-  train "$deck" "$run" "$@" ${fitted[@]+"${fitted[@]}"}
+  train_fitted "$deck" "$run" "$@"
 }
 
 # hear RUN FOLDER PART: writes the texts of recordings that were never trained on to RUN/PART.json.
@@ -39,7 +39,7 @@ pair() {  # pair RUN/PART.json: prints the first text of three words or more, be
 recorded='' parts_in_all=3
 if [ -d /usr/share/asterisk/sounds/en_US_f_Allison ]; then recorded=yes parts_in_all=4; fi
 if [ -d runs/asr_digits ]; then
-  echo "An earlier quickstart is continued on $ranks ranks: its corpora and finished runs are kept."
+  echo "An earlier quickstart is continued on $ranks ranks: its corpora and finished runs are kept. All trainings together may take $minutes minutes."
   kept runs/asr_digits runs/asr_tutorial runs/asr_asterisk_scratch runs/asr_asterisk
 else
   echo "Recognisers are trained on $ranks ranks, for about $minutes minutes in all; a fast machine needs less."

@@ -75,7 +75,8 @@ answers() {
 }
 # fit DECK RUN PERCENT OVERRIDE...: sets `fitted` to the overrides with which the training takes about this part of
 # $minutes on this machine: at most the steps of the deck, and at least a fifth of them. A run that has begun keeps its own,
-# in RUN/settings, until $minutes allow more steps. RUN/timed has the milliseconds of a step, the deck's steps, and PERCENT.
+# in RUN/settings, until $minutes allow more steps. RUN/timed has the milliseconds of a step, the deck's steps, and PERCENT;
+# after a training, these are the milliseconds of its own steps.
 fit() {
   local deck=$1 run=$2 percent=$3 all step steps
   shift 3
@@ -91,7 +92,7 @@ fit() {
   steps=$(allowed_steps "$run")
   if [ "$steps" -eq "$all" ]; then echo -n "All $all steps of the deck"; else
     fitted+=("train.max_steps=$steps")
-    echo -n "This machine is slow: $steps of the deck's $all steps"
+    echo -n "This machine is slow or busy: $steps of the deck's $all steps"
   fi
   awk -v step="$step" -v n="$steps" 'BEGIN { printf ", %.0f ms each, take about %.1f minutes.\n", step, n * step / 60000 }'
   printf '%s\n' ${fitted[@]+"${fitted[@]}"} >"$run/settings"
@@ -116,30 +117,65 @@ allowed_steps() {
 shortened_steps() {
   [ ! -s "$1/timed" ] || [ ! -s "$1/settings" ] || sed -nE 's/^train\.max_steps=([0-9]+)$/\1/p' "$1/settings"
 }
-# more_steps RUN: raises the steps of a shortened run in `fitted` and RUN/settings if $minutes allow more.
-more_steps() {
-  local before steps all each
+# wanted_steps RUN: prints the steps to which a shortened run is continued: all of its deck, or at least a quarter more, if
+# $minutes allow them; nothing for others. A smaller gain is not worth a learning rate that rises again.
+wanted_steps() {
+  local before steps all
   before=$(shortened_steps "$1") steps=$(allowed_steps "$1")
   if [ -z "$before" ] || [ -z "$steps" ] || [ "$steps" -le "$before" ]; then return 0; fi
   read -r _ all _ <"$1/timed"
+  if [ "$steps" -eq "$all" ] || [ $((4 * steps)) -ge $((5 * before)) ]; then echo "$steps"; fi
+}
+# retime RUN: the median step of the run itself replaces the timing in RUN/timed.
+retime() {
+  local step all percent
+  [ -s "$1/timed" ] && [ -s "$1/metrics.jsonl" ] || return 0
+  step=$(sed -nE 's/^\{"step":.*"dt":([0-9.e+-]+),.*/\1/p' "$1/metrics.jsonl" | sort -g |
+    awk '{ dt[NR] = $1 } END { if (NR > 0) printf "%.1f", 1000 * dt[int((NR + 1) / 2)] }')
+  [ -n "$step" ] || return 0
+  read -r _ all percent <"$1/timed"
+  echo "$step $all $percent" >"$1/timed"
+}
+# train_fitted DECK RUN OVERRIDE...: trains with `fitted` beside the overrides. A run that is faster than it was
+# timed goes on to the steps that $minutes allow it.
+train_fitted() {
+  local deck=$1 run=$2 before
+  shift 2
+  train "$deck" "$run" "$@" ${fitted[@]+"${fitted[@]}"}
+  retime "$run"
+  while [ -n "$(wanted_steps "$run")" ]; do
+    before=$(shortened_steps "$run")
+    more_steps "$run"
+    train "$deck" "$run" "$@" ${fitted[@]+"${fitted[@]}"}
+    retime "$run"
+    [ "$(shortened_steps "$run")" != "$before" ] || break
+  done
+}
+# more_steps RUN: raises the steps of a run in `fitted` and RUN/settings to wanted_steps, if there are any.
+more_steps() {
+  local before steps all step each
+  before=$(shortened_steps "$1") steps=$(wanted_steps "$1")
+  [ -n "$steps" ] || return 0
+  read -r step all _ <"$1/timed"
   for each in "${!fitted[@]}"; do
     [ "${fitted[each]}" != "train.max_steps=$before" ] || fitted[each]="train.max_steps=$steps"
   done
   printf '%s\n' "${fitted[@]}" >"$1/settings"
-  echo "$1 is continued to $steps of the deck's $all steps. Its learning rate decays over all of these, so it rises again first."
+  echo "$1 is continued to $steps of the deck's $all steps, $step ms each (about $minutes minutes for all trainings). Its learning rate decays over all of these, so it rises again first."
 }
-# shortened RUN...: prints which runs have fewer steps than their decks, and the command that continues them.
+# shortened RUN...: prints which runs have fewer steps than their decks, and the one command that continues all of them.
 shortened() {
-  local run steps step all percent
+  local run steps step all percent needed most=0
   for run; do
     steps=$(shortened_steps "$run")
     [ -n "$steps" ] || continue
     read -r step all percent <"$run/timed"
     [ "$steps" -lt "$all" ] || continue
-    awk -v run="$run" -v n="$steps" -v step="$step" -v all="$all" -v percent="$percent" -v again="$again" 'BEGIN {
-      printf "%s: %d of the deck\047s %d steps (the machine was timed at %.0f ms a step); QUICKSTART_MINUTES=%d %s continues it\n",
-        run, n, all, step, int(all * step / 600 / percent) + 1, again }'
+    echo "$run: $steps of the deck's $all steps ($step ms a step)"
+    needed=$(awk -v step="$step" -v all="$all" -v percent="$percent" 'BEGIN { print int(all * step / 600 / percent) + 1 }')
+    [ "$needed" -le "$most" ] || most=$needed
   done
+  [ "$most" -eq 0 ] || echo "QUICKSTART_MINUTES=$most $again continues to all steps of the decks: $most minutes of training in all."
 }
 # kept RUN...: prints how far each of the runs that exist has come.
 kept() {
@@ -148,8 +184,8 @@ kept() {
     [ -s "$run/metrics.jsonl" ] || continue
     step=$(sed -nE 's/^\{"step":([0-9]+).*/\1/p' "$run/metrics.jsonl" | tail -n 1)
     all=$(sed -nE 's/.*"max_steps": *([0-9]+).*/\1/p' "$run/deck.json" | head -n 1)
-    wanted=$(allowed_steps "$run")
-    if [ "$step" = "$all" ] && [ "${wanted:-0}" -gt "$all" ]; then echo "  $run has $step steps and is continued to $wanted"
+    wanted=$(wanted_steps "$run")
+    if [ "$step" = "$all" ] && [ -n "$wanted" ]; then echo "  $run has $step steps and is continued to $wanted"
     elif [ "$step" = "$all" ]; then echo "  $run is complete ($all steps) and kept; rm -r $run trains it anew"
     else echo "  $run has ${step:-0} of ${all:-?} steps and is continued"; fi
   done

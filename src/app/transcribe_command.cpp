@@ -158,7 +158,8 @@ std::vector<TranscriptRequest> read_requests(const TranscribeRequest& request) {
   return list;
 }
 
-/// Prints "FILE: TEXT" to stdout, or JSON lines; recordings that were left out go to stderr.
+/// Prints "FILE: TEXT" to stdout, or JSON lines; with --out the texts are in that file. Recordings
+/// that were left out go to stderr.
 void print_texts(const TranscribeRequest& request, const std::vector<TranscriptRequest>& requests,
                  const std::vector<Transcript>& transcripts) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -167,7 +168,7 @@ void print_texts(const TranscribeRequest& request, const std::vector<TranscriptR
       print_safely("{}\n", transcript_json(requests[i], t));
     else if (request.prints_lines())
       print_safely("{}\n", transcript_line(requests[i], t));
-    else if (request.manifest.empty() && t.fault.empty())
+    else if (request.manifest.empty() && request.out.empty() && t.fault.empty())
       print_safely("{}: {}\n", printable_name(requests[i].place), printable_name(t.text));
     if (!t.fault.empty())
       print_safely(stderr, "choir: {}: left out: {}\n", printable_name(requests[i].place),

@@ -237,6 +237,16 @@ std::string AudioDecoder::shortfall() const {
   return fmt::format("ends after {} of the {} samples that its header promises", form.frames,
                      form.promised);
 }
+bool AudioDecoder::cut_off() const {
+  const SoundStream::Form& form = state_->form;
+  const double missing = static_cast<double>(form.promised - form.frames);  // negative: nothing
+  return missing > 0.2 * form.rate && missing > 0.01 * static_cast<double>(form.promised);
+}
+void AudioDecoder::require_complete(const std::string& name) const {
+  if (cut_off())
+    throw AudioError(AudioFault::unreadable, fmt::format("{} {}", name, shortfall()),
+                     kDamageRemedy);
+}
 
 Pcm AudioDecoder::read(std::int64_t first, std::int64_t count, ChannelChoice channel, int rate) {
   State& s = *state_;
@@ -303,6 +313,12 @@ std::int64_t AudioDecoder::frames() const {
   absent("audio");
 }
 std::string AudioDecoder::shortfall() const {
+  absent("audio");
+}
+bool AudioDecoder::cut_off() const {
+  absent("audio");
+}
+void AudioDecoder::require_complete(const std::string&) const {
   absent("audio");
 }
 Pcm AudioDecoder::read(std::int64_t, std::int64_t, ChannelChoice, int) {

@@ -47,6 +47,12 @@ class AudioDecoder {
   double seconds() const { return static_cast<double>(frames()) / rate(); }
   /// "ends after N of the M samples that its header promises" for a file that was cut off; else "".
   std::string shortfall() const;
+  /// True if more is missing than the padding of an MP3 encoder: over 0.2 s and 1 % of the samples
+  /// that the header promises.
+  bool cut_off() const;
+  /// Throws AudioError {unreadable} if cut_off(): the text of a whole recording would not be that
+  /// of its sound.
+  void require_complete(const std::string& name) const;
 
   /// Returns frames [first, first + count) of the recording at `rate`. 16-bit sound of the same
   /// rate is passed through bit for bit; anything else is converted to fp32 and rounded to nearest.

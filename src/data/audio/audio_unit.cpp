@@ -196,7 +196,9 @@ std::pair<std::int64_t, std::int64_t> span_of(const AudioEntry& entry, const Aud
                                  : "copy the recording again");
   }
   // A duration that is shorter than the file by more than rounding limits it, as in NeMo.
-  if (entry.whole && entry.duration >= there - kDurationTolerance) return {0, audio.frames()};
+  const bool complete = entry.whole && entry.duration >= there - kDurationTolerance;
+  if (complete && entry.text_letters > 0) audio.require_complete(entry.source());
+  if (complete) return {0, audio.frames()};
   if (!((entry.offset + entry.duration) - there <= kDurationTolerance) || entry.offset >= there)
     throw AudioError(AudioFault::too_short,
                      fmt::format("{} lasts {:.3f} s and ends before {:.3f} + {:.3f} s",

@@ -142,6 +142,7 @@ struct Length {
   double seconds = 0;
   int channels = 1;
   std::string shortfall;  ///< AudioDecoder::shortfall()
+  bool cut_off = false;   ///< AudioDecoder::cut_off()
 };
 
 /// Decodes all samples. Throws AudioError for damage, which headers do not show.
@@ -258,6 +259,7 @@ class ManifestLines {
       if (length_of(sound).channels > 1) line["channel"] = line[kListedChannel];
       line.erase(kListedChannel);
     }
+    if (sound == measured_) judge_end(line, sound);
     const double seconds = line["duration"].is_number() ? line["duration"].get<double>() : 0;
     // The channels are known if the recording was opened for its duration.
     if (sound == measured_ && length_.channels > 1 && !line.contains("channel") &&
@@ -309,12 +311,10 @@ class ManifestLines {
   const Length& length_of(const fs::path& sound) {
     if (sound == measured_) return length_;
     AudioDecoder audio = AudioDecoder::from_file(sound.string());
-    length_ = {audio.seconds(), audio.channels(), audio.shortfall()};
+    length_ = {audio.seconds(), audio.channels(), audio.shortfall(), audio.cut_off()};
     if (!opened_.contains(sound.string())) check(audio, sound.string());
     opened_.insert(sound.string());
     measured_ = sound;
-    if (!length_.shortfall.empty() && summary_.cut_off++ == 0)
-      summary_.first_cut_off = fmt::format("{} {}", sound.string(), length_.shortfall);
     return length_;
   }
 
@@ -333,6 +333,18 @@ class ManifestLines {
     decode(audio, path);
     ++summary_.decoded;
     summary_.seconds_decoded += audio.seconds();
+  }
+
+  /// Refuses a whole recording with a text whose end is missing: the text would not be that of its
+  /// sound. Other files that lack samples are counted.
+  void judge_end(const nlohmann::ordered_json& line, const fs::path& sound) {
+    if (length_.shortfall.empty()) return;
+    const bool part = line.contains("offset") && line["offset"].is_number();
+    if (length_.cut_off && !part && !line["text"].get_ref<const std::string&>().empty())
+      throw AudioError(AudioFault::unreadable,
+                       fmt::format("'{}' {}", sound.string(), length_.shortfall), kDamageRemedy);
+    if (lacking_.insert(sound.string()).second && summary_.cut_off++ == 0)
+      summary_.first_cut_off = fmt::format("{} {}", sound.string(), length_.shortfall);
   }
 
   void count_text(const std::string& text, double seconds, const fs::path& sound) {
@@ -409,7 +421,8 @@ class ManifestLines {
 
   fs::path measured_;  ///< the file of length_
   Length length_;
-  std::set<std::string> opened_;  ///< files that were checked
+  std::set<std::string> opened_;   ///< files that were checked
+  std::set<std::string> lacking_;  ///< files that end before the length that their header gives
   fs::path here_;
   const FolderManifestOptions& options_;
   FolderManifestSummary& summary_;

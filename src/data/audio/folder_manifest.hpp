@@ -77,7 +77,8 @@ inline constexpr double kDurationTolerance = 0.1;
 /// folders below `paths`, sorted by path. A path of a file is that of such a manifest, whose lines
 /// are copied with all their keys, one of Lhotse's cuts, or a table; a folder of Kaldi is read by
 /// its lists (see read_recording_list()). Durations that are missing are measured, and those that
-/// are longer than the file are corrected unless the file was cut off. The text of NAME.wav is that
+/// are longer than the file are corrected unless the file was cut off. A whole recording that was
+/// cut off is bad if it has a text. The text of NAME.wav is that
 /// of NAME.txt, its lines joined by blanks, or the line "NAME text" of a file *.trans.txt of the
 /// same folder, as LibriSpeech has them. Recordings are files named .wav, .flac, .ogg, .oga, .opus,
 /// .mp3, .aiff, .aif, .au, .w64 or .caf; other files are not looked at. Durations are exact. Paths

@@ -180,10 +180,33 @@ TEST_F(FolderManifest, WrongDurationsOfWholeFilesAreCorrected) {
 TEST_F(FolderManifest, FilesThatWereCutOffKeepTheirDurations) {
   put("old/a.wav", wav(8000).substr(0, 44 + 8000));
   put("old/m.json", R"({"audio_filepath": "a.wav", "duration": 1.0, "text": "one"})");
-  const auto made = write_folder_manifest({folder_ / "old/m.json"}, folder_ / "made/m.json", {});
+  const auto made =
+      write_folder_manifest({folder_ / "old/m.json"}, folder_ / "made/m.json", {.no_texts = true});
   EXPECT_EQ(made.corrected, 0);
   EXPECT_EQ(made.cut_off, 1);
   EXPECT_NE(made.to_string().find("a.wav ends after 4000 of the 8000 samples"), std::string::npos);
+}
+
+TEST_F(FolderManifest, AWholeRecordingWithATextThatWasCutOffIsBad) {
+  put("old/a.wav", wav(8000).substr(0, 44 + 8000));
+  put("old/b.wav", wav(8000));
+  put("old/c.wav", wav(8000).substr(0, 44 + 15900));
+  put("old/m.json", R"({"audio_filepath": "a.wav", "text": "one"})"
+                    "\n"
+                    R"({"audio_filepath": "a.wav", "offset": 0, "duration": 0.2, "text": "one"})"
+                    "\n"
+                    R"({"audio_filepath": "b.wav", "text": "two"})"
+                    "\n"
+                    R"({"audio_filepath": "c.wav", "text": "three"})"
+                    "\n");
+  const auto write = [&](const FolderManifestOptions& options) {
+    return write_folder_manifest({folder_ / "old/m.json"}, folder_ / "made/m.json", options);
+  };
+  EXPECT_DATA_ERROR(write({}), "a.wav' ends after 4000 of the 8000 samples");
+  const auto made = write({.skip_bad = true});
+  EXPECT_EQ(made.bad, 1);
+  EXPECT_EQ(made.recordings, 3) << "a segment, a whole file, and one that lacks less than 1 %";
+  EXPECT_EQ(made.cut_off, 2);
 }
 
 TEST_F(FolderManifest, NothingElseIsOverwritten) {
