@@ -99,7 +99,7 @@ cat <<END
 Try next:
   $build/choir generate $run --prompt "$prompt" --temperature 0.5 --seed 7
   $build/choir eval $run
-  jobs/launch -n 2 $build/choir train $run/deck.json train.max_steps=$longer      trains on, with the same data and precision
+  jobs/launch -n 2 $build/choir train $run/deck.json train.max_steps=$longer      trains on; the learning rate rises to the longer schedule, unless you add optimizer.decay_steps=$((longer - 1000))
   jobs/launch -n 4 $build/choir train inputs/debug.json     any number of ranks
   $build/choir train --describe                             every key of a deck
   $build/choir report $run                       one page: curves, phases, memory, samples

@@ -47,8 +47,8 @@ int run_calibrate(MpiSession& session, const CalibrateRequest& request) {
 
 int calibrate_command(const Invocation& call) {
   CommandLine app(
-      "Measures the processors of this machine in a minute or two: products, attention, other ops, "
-      "messages. Start it with as many ranks as training will use per node. `choir plan "
+      "Measures the processors of this machine in one to four minutes: products, attention, other "
+      "ops, messages. Start it with as many ranks as training will use per node. `choir plan "
       "--calibration FILE` predicts step times from the result. For cards that are not at hand, "
       "`choir plan --calibration assumed` uses the vendor's figures.",
       "choir calibrate");

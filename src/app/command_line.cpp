@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -353,15 +354,49 @@ std::string pasted(const std::string& command) {
   return program_name() + command.substr(command.find(' '));
 }
 
+/// The first run below runs/, or one that is not there yet.
+std::string run_for_example() {
+  std::vector<std::string> runs;
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator("runs", failed))
+    if (std::filesystem::exists(entry.path() / "deck.json", failed))
+      runs.push_back(entry.path().string());
+  return runs.empty() ? "runs/quickstart" : as_typed({*std::ranges::min_element(runs)});
+}
+
+/// The command as typed, completed by every argument that is required and absent.
+std::string hint_on_required(const std::string& command, const CLI::App& app,
+                             const Arguments& given) {
+  // The name of the innermost command is the first of the words if the command has two names.
+  const bool nested = command.find(' ') != command.rfind(' ');
+  const Arguments words(given.begin() + (nested && !given.empty() ? 1 : 0), given.end());
+  std::string places, options;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_required() || option->count() > 0) continue;
+    std::string name = option->get_name(option->get_positional());
+    if (option->get_positional()) {
+      const bool run = name == "checkpoint" || name == "run";
+      std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+      places += " " + (run ? run_for_example() : name);
+    } else {
+      std::string value = name.substr(name.find_first_not_of('-'));
+      std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::toupper(c); });
+      options += fmt::format(" {} {}", name, name == "--out" ? "FOLDER" : value);
+    }
+  }
+  const std::string typed = words.empty() ? "" : " " + as_typed(words);
+  return fmt::format("for example: {}{}{}{}; `{} --help` lists the arguments", pasted(command),
+                     places, typed, options, command);
+}
+
 /// The command with an example of the run or the deck that it needs; "" if it needs another word.
 std::string example_of(const std::string& command, const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_positional() || !option->get_required()) continue;
     const std::string name = option->get_name(true);
     if (name == "checkpoint")
-      return fmt::format(
-          "a run or a checkpoint follows: {} runs/quickstart; {} runs lists the runs",
-          pasted(command), program_name());
+      return fmt::format("a run or a checkpoint follows: {} {}; {} runs lists the runs",
+                         pasted(command), run_for_example(), program_name());
     if (name == "deck") return fmt::format("a deck follows: {} inputs/debug.json", pasted(command));
     break;
   }
@@ -531,16 +566,25 @@ std::optional<int> parse(CommandLine& app, const Invocation& call) {
       const Arguments left = in_order(app.app_->remaining(true), call.arguments);
       const auto extras = static_cast<int>(CLI::ExitCodes::ExtrasError);
       const bool extra = error.get_exit_code() == extras && !left.empty();
+      // An option that is misspelt or has another name here is advised on first, and a command
+      // without its subcommand lacks no argument.
+      const bool lacking =
+          error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
+          app.app_->remaining(true).empty() &&
+          std::string_view(error.what()).ends_with(" is required");
       std::string command = app.app_->get_name();
       const CLI::App* innermost = app.app_.get();
       while (!innermost->get_subcommands().empty()) {
         innermost = innermost->get_subcommands().front();
         command += " " + innermost->get_name();
       }
-      throw DeckError(fmt::format("{}: {}", command,
-                                  extra ? "not an argument of this command: " + join(left, " ")
-                                        : said_of_option(error.what())),
-                      hint_on_arguments(call.families, *innermost, command, left, call.arguments));
+      throw DeckError(
+          fmt::format("{}: {}", command,
+                      extra ? "not an argument of this command: " + join(left, " ")
+                            : said_of_option(error.what())),
+          lacking && !(call.arguments.empty() && !example_of(command, *innermost).empty())
+              ? hint_on_required(command, *innermost, call.arguments)
+              : hint_on_arguments(call.families, *innermost, command, left, call.arguments));
     });
   }
   return std::nullopt;

@@ -59,7 +59,8 @@ std::shared_ptr<const Calibration> calibration_of(const PlanRequest& request,
                                                        ? assumed_calibration(wanted.target)
                                                        : read_calibration(request.calibration));
   if (request.network) scale_network(*calibration, *request.network);
-  require_use(*calibration, wanted.target, wanted.deck, wanted.ranks, wanted.ranks_per_node);
+  require_use(*calibration, wanted.target, wanted.deck, wanted.ranks, wanted.ranks_per_node,
+              as_typed({request.calibration}));
   return calibration;
 }
 

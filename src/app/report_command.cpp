@@ -314,7 +314,9 @@ std::vector<std::string> format_names() {
 std::string problem_of_format(const std::string& word) {
   static const std::map<std::string, std::string> kElsewhere{
       {"prometheus", "a run writes it while it trains, with log.prometheus=FILE"},
-      {"mlflow", "jobs/live_upload.py RUN --to mlflow sends a run there"}};
+      {"mlflow", "jobs/live_upload.py RUN --to mlflow sends a run there"},
+      {"csv", "metrics.jsonl in the run directory has the numbers, one JSON object a line"},
+      {"tb", "--format tensorboard writes the files of TensorBoard"}};
   std::vector<std::string> names = format_names();
   for (const auto& [name, maker] : kElsewhere) names.push_back(name);
   const auto found = kElsewhere.find(nearest_name(word, names));

@@ -102,9 +102,14 @@ std::string describe_keys(const FamilyTable& table, const std::string& word) {
 }
 
 /// Prints the keys that the words name, and then throws for the words that name none.
+/// A name in several words, "learning rate", is looked for with underscores first.
 void print_keys(const FamilyTable& table, const Arguments& words) {
+  Arguments names = words;
+  if (const std::string joined = join(words, "_");
+      words.size() > 1 && describe_deck(table).find("." + joined + " ") != std::string::npos)
+    names = {joined};
   std::string unknown, hint;
-  for (const std::string& word : words) {
+  for (const std::string& word : names) {
     try {
       print_safely("{}\n", describe_keys(table, word.substr(0, word.find('='))));
     } catch (const DeckError& error) {
@@ -170,11 +175,15 @@ int check_alone(const FamilyTable& families, const std::string& path, const Argu
   const auto self = make_mpi_communicator(MPI_COMM_SELF, "check");
   const auto alone = Mesh::over(*self, Layout(), mesh_options_of(deck));
   const std::string facts = check_start(deck, ranks, *alone, log);
-  print_safely(
-      "run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n{}{}deck OK\n",
-      printable_name(deck.run.dir), deck.run.seed, deck.run.walltime, deck.run.walltime_margin,
-      ranks.assumed_node ? fmt::format("ranks_per_node={}\n", ranks.on_node) : "",
-      printable(facts));
+  print_safely("{}run.dir={}
+run.walltime={:.0f}
+run.walltime_margin={:.0f}
+{}deck OK
+",
+               printable(facts), printable_name(deck.run.dir), deck.run.walltime,
+               deck.run.walltime_margin,
+               ranks.assumed_node ? fmt::format("ranks_per_node={}
+", ranks.on_node) : "");
   return static_cast<int>(ExitCode::done);
 }
 

@@ -359,6 +359,7 @@ std::vector<ForeignKey> deepspeed_keys() {
 // Abbreviations of the axes, and the names of a layout in Megatron, DeepSpeed and PyTorch.
 std::vector<ForeignKey> layout_keys() {
   const char* const mega = "Megatron";
+  const char* const axes = "the short form of a layout";
   const char* const speed = "DeepSpeed";
   const char* const torch = "PyTorch";
   const char* const experts = "not supported: models have no experts";
@@ -366,10 +367,10 @@ std::vector<ForeignKey> layout_keys() {
   return {
       {"train.context",
        "the length of a sequence is model.block_size; parallel.context is a number of ranks", ""},
-      {"tp", "parallel.tensor", mega},
-      {"pp", "parallel.pipeline", mega},
-      {"dp", "parallel.data", mega},
-      {"cp", "parallel.context", mega},
+      {"tp", "parallel.tensor", axes},
+      {"pp", "parallel.pipeline", axes},
+      {"dp", "parallel.data", axes},
+      {"cp", "parallel.context", axes},
       {"sp", "parallel.sequence", mega},
       {"mp", "parallel.tensor", mega},
       {"ep", experts, mega},

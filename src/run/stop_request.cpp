@@ -130,7 +130,7 @@ std::string StopRequest::reason(Stop stop) const {
     case Stop::walltime:
       return "walltime of " + format_duration(walltime_);
     case Stop::user:
-      return "SIGUSR1, which jobs/launch sends on Ctrl-C and a job before its time is over";
+      return "asked by SIGUSR1 (Ctrl-C to jobs/launch, or the end of the job's time is near)";
     case Stop::interrupt:
       return "stopped by Ctrl-C (SIGINT)";
     case Stop::terminate:

@@ -158,7 +158,7 @@ expect "data.preload=disk" 2 "is not one of: none, host, device"
 
 # A check opens the files that a start would open.
 run 0 train --check "$debug" "${small[@]}" run.dir=checked
-expect "a check" 0 "run.dir=checked" "run.seed=" "deck OK"
+expect "a check" 0 "run.dir=checked" "run.walltime=" "deck OK"
 check "... says what a save needs of the disk" matches stdout "^disk: a checkpoint has [0-9.]+ KiB of tensors, and a save reserves [0-9.]+ [KM]iB; .* are free$"
 check "... gives its verdict once, at the end" test "$(grep -nw OK stdout)" = "$(wc -l <stdout):deck OK"
 check "... and makes no run" absent checked

@@ -81,6 +81,9 @@ expect "help train" 0 "key.path=value" "--describe"
 run 0 train --describe n_embd
 expect "--describe of one key" 0 "model.n_embd"
 check "... and of no other" lacks out "train.max_steps"
+run 0 train --describe learning rate
+expect "--describe of a key in two words" 0 "optimizer.learning_rate"
+check "... and of no other key" eval '! grep -qE "^  (optimizer.warmup|train[.])" stdout'
 run 0 train --describe n_embdd
 expect "--describe of a misspelt key" 2 "did you mean 'n_embd'?"
 asked "a misspelt kind of bench" "did you mean 'step'?" bench stpe
@@ -103,6 +106,23 @@ for wrong in train.max_steps=-3 model.n_head=3 train.micro_batchsize=4; do
   run 0 train "$debug" $wrong
   check "$wrong: legal values or the name, and no list of all keys (exit code $code)" eval '[ $code = 2 ] && lacks out "--describe"'
 done
+run 0 train "$debug" tp=2
+expect "an axis by its short name" 2 "what the short form of a layout calls 'tp' is 'parallel.tensor' here"
+run 0 export model --format hf
+expect "an option that is missing, as a whole command" 2 "export: --out is required" "for example: $choir export model --format hf --out FOLDER;"
+run 0 generate --prompt hi
+expect "a run that is missing" 2 "checkpoint is required" "for example: $choir generate runs/quickstart --prompt hi;"
+mkdir -p runs/mine && : >runs/mine/deck.json
+run 0 generate --prompt hi
+expect "... where there is one" 2 "for example: $choir generate runs/mine --prompt hi;"
+rm -r runs/mine
+run 0 report model --format csv
+expect "a format that every run has" 2 "csv: metrics.jsonl in the run directory has the numbers"
+run 0 report model --format tb
+expect "TensorBoard by its abbreviation" 2 "tb: --format tensorboard writes the files of TensorBoard"
+run 0 prepare text text.txt --tokenizer char --out packed
+run 0 train "$debug" 'data.train=["packed/train.bin"]' train.max_steps=1 run.dir=unevaluated
+expect "no validation data" 0 "there are no validation data, so nothing is evaluated" "data.val='[\"packed/val.bin\"]'" ", no evaluation"
 run 0 bench ops --baseline nosuch
 expect "a baseline that is not there" 2 "--baseline: there is no file 'nosuch'"
 run 0 generate model --start=ROMEO: --seed 3 more

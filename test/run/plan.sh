@@ -142,7 +142,7 @@ check "... which does not say that it has no times" lacks out "not predicted"
 run 0 plan "${measured[@]}" --ranks 2 --gpus-per-node 1
 expect "... for two nodes" 2 "no times of messages between nodes"
 run 0 plan "${measured[@]}" --ranks 2 train.precision=fp64
-expect "... for another precision" 2 'does not contain train.precision = "fp64"' "choir calibrate --precision fp64"
+expect "... for another precision" 2 'does not contain train.precision = "fp64"' "jobs/launch -n 2 $choir calibrate --precision fp32 --precision fp64 --out machine.json" "replaces the file"
 sed 's/"waits"/"waited"/' machine.json >touched.json
 run 0 plan "${measured[@]/machine.json/touched.json}" --ranks 2
 expect "a calibration that was edited" 2 "its checksum differs"

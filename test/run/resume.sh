@@ -68,6 +68,8 @@ expect "checkpoint.resume of nothing" 6 "no/such/checkpoint"
 # run are refused.
 train 2 straight
 expect "a complete run" 0 "the run is complete, with 20 steps for train.max_steps = 20; a larger number continues it"
+run 0 train --check "$debug" "${small[@]}" run.dir=straight
+expect "... is called so by a check" 0 "the run is complete, with 20 steps for train.max_steps = 20; a larger number continues it" "deck OK"
 train 2 straight train.max_steps=10
 expect "... of which fewer steps are asked" 0 "the run is complete, with 20 steps for train.max_steps = 10"
 check "... has no step 21 of 10" lacks out " of 10 takes"

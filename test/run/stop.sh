@@ -57,7 +57,7 @@ for one in $(pgrep -x choir); do
   ! tr '\0' '\n' <"/proc/$one/environ" | grep -qxE "(OMPI_COMM_WORLD|PMI)_RANK=1" || ! tr '\0' ' ' <"/proc/$one/cmdline" | grep -q one_asked || kill -USR1 "$one"
 done
 end 10
-expect "SIGUSR1 to one rank alone stops all" 75 "stopping after step" ": SIGUSR1" "checkpoint one_asked/checkpoints/step_"
+expect "SIGUSR1 to one rank alone stops all" 75 "stopping after step" ": asked by SIGUSR1 (" "checkpoint one_asked/checkpoints/step_"
 
 for signal in TERM INT; do
   start 2 train "$debug" "${small[@]}" run.dir="stop_$signal" "${long[@]}"

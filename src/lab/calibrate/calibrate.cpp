@@ -141,9 +141,13 @@ StepBenchOptions probe_options(bool brief) {
 
 void add_waits(const FamilyTable& families, Calibration& to, Device& device, Logger& log,
                bool brief) {
+  constexpr std::array kAxesInTurn{Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
   std::vector<WaitFactor> waits;
+  ProgressLine progress(log, "steps of small models on all ranks");
+  std::int64_t begun = 0;
   for (const StreamTimes& streams : to.streams)
-    for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline}) {
+    for (const Axis axis : kAxesInTurn) {
+      progress.at(begun++, std::ssize(to.streams) * std::ssize(kAxesInTurn));
       const std::vector<Deck> decks =
           shared_decks(families, axis, to.ranks, streams.precision, to.device, brief);
       if (decks.empty()) continue;
@@ -568,6 +572,7 @@ Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOp
   if (c.ranks > 1) {
     begin_part("messages");
     add_calls(c, mesh, device, options.brief);
+    log.info("messages alone are measured; now messages behind products");
     add_overlaps(c, mesh, device);
     begin_part("steps of small models on all ranks");
     add_waits(options.families, c, device, log, options.brief);

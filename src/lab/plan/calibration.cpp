@@ -291,8 +291,23 @@ void scale_network(Calibration& c, double speed) {
   }
 }
 
+namespace {
+
+/// The command that measures this precision, too, and replaces the file.
+std::string calibrate_again(const Calibration& c, const std::string& precision,
+                            const std::string& file) {
+  std::string words;
+  for (const StreamTimes& s : c.streams) words += " --precision " + s.precision;
+  return fmt::format(
+      "`jobs/launch -n {} {} calibrate{} --precision {} --out {}` measures it, too, and replaces "
+      "the file",
+      c.ranks, program_name(), words, precision, file);
+}
+
+}  // namespace
+
 void require_use(const Calibration& c, const PlanTarget& target, const Deck& deck, int ranks,
-                 int ranks_per_node) {
+                 int ranks_per_node, const std::string& file) {
   if (c.device != name_of(target.kind))
     throw DeckError(fmt::format("the calibration is for {} ({}), but the plan for {} ({})", c.name,
                                 c.device, target.name, name_of(target.kind)),
@@ -303,7 +318,9 @@ void require_use(const Calibration& c, const PlanTarget& target, const Deck& dec
   if (!known)
     throw DeckError(
         fmt::format("the calibration does not contain train.precision = \"{}\"", precision),
-        "choir calibrate --precision " + precision);
+        c.assumed
+            ? "plan with another train.precision, or measure such a machine: `choir calibrate`"
+            : calibrate_again(c, precision, file));
   const auto has_calls = [&](bool across) {
     return std::any_of(c.calls.begin(), c.calls.end(),
                        [&](const CallTime& call) { return call.across == across; });

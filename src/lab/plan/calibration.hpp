@@ -111,8 +111,9 @@ Calibration assumed_calibration(const PlanTarget& target);
 void scale_network(Calibration& calibration, double speed);
 
 /// Throws DeckError if the calibration cannot predict this deck on this target: another kind of
-/// device, or a precision or links between ranks that were not measured.
+/// device, or a precision or links between ranks that were not measured. `file`: its name, for the
+/// hint.
 void require_use(const Calibration& calibration, const PlanTarget& target, const Deck& deck,
-                 int ranks, int ranks_per_node);
+                 int ranks, int ranks_per_node, const std::string& file = "machine.json");
 
 }  // namespace choir

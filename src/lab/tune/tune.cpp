@@ -201,10 +201,11 @@ std::string to_string(const TunedMicroBatch& tuned) {
   return text + fmt::format(
                     "  limit {} a rank\n"
                     "train.micro_batch_size {} (was {}), limited by {}; global batch {} = {} x {} "
-                    "micro-batches x {}\n",
+                    "x {}\n",
                     format_bytes(tuned.memory_limit), tuned.batch.micro, tuned.was.micro,
-                    tuned.limited_by, tuned.batch.global, tuned.batch.micro, tuned.batch.accum,
-                    counted(tuned.batch.data_parallel, "rank"));
+                    tuned.limited_by, tuned.batch.global, counted(tuned.batch.micro, "sequence"),
+                    counted(tuned.batch.accum, "micro-batch"),
+                    counted(tuned.batch.data_parallel, "data-parallel rank"));
 }
 
 namespace {

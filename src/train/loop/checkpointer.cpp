@@ -79,7 +79,8 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
       options_(std::move(options)),
       tag_(tag_of(options_.directory, engine.mesh().world())),
       store_(folder, engine.mesh().world(), with_progress(store_options(faults), progress_lines())),
-      schedule_(deck.checkpoint, engine.mesh().nodes(), engine.options().schedule.tail_begin()) {
+      schedule_(deck.checkpoint, engine.mesh().nodes(), engine.options().schedule.tail_begin(),
+                deck.train.max_steps) {
   begin_on({});
   if (options_.async)
     saver_ =

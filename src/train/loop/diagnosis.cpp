@@ -16,6 +16,7 @@
 
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/train/loop/run_watch.hpp"
 
 namespace choir {
@@ -144,14 +145,20 @@ std::string busy_cores(const std::vector<CoreShortage>& cores,
   };
   const auto worst = std::max_element(cores.begin(), cores.end(), least);
   if (worst == cores.end() || worst->share() < kBusyCores) return {};
+  constexpr double kNamed = 0.5;  // percent; less is printed as 0
   const auto rank = static_cast<std::size_t>(worst - cores.begin());
   const auto percent = [&](double seconds) { return 100 * seconds / worst->seconds; };
-  return fmt::format(
-      "rank {} (host {}): its threads waited {:.0f} % of the time for a CPU core ({:.0f} "
-      "involuntary switches), and a hypervisor took {:.0f} %; {}",
-      rank, hosts[rank], percent(worst->waiting), worst->switches, percent(worst->stolen),
-      rank < crowded.size() && !crowded[rank].empty() ? crowded[rank]
-                                                      : "other processes are using this machine");
+  std::vector<std::string> lost;
+  if (percent(worst->waiting) >= kNamed)
+    lost.push_back(fmt::format("its threads waited {:.0f} % of the time for a CPU core",
+                               percent(worst->waiting)));
+  if (percent(worst->stolen) >= kNamed)
+    lost.push_back(fmt::format("a hypervisor took {:.0f} % of the time", percent(worst->stolen)));
+  // The remedy, behind the colon, is in the log of the start.
+  const std::string cause =
+      rank < crowded.size() ? crowded[rank].substr(0, crowded[rank].find(':')) : std::string();
+  return fmt::format("rank {} (host {}): {}; {}", rank, hosts[rank], join(lost, ", and "),
+                     cause.empty() ? "other processes are using this machine" : cause);
 }
 
 std::string diagnosis(const RunTimes& times) {

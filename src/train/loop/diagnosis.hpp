@@ -67,9 +67,9 @@ struct RunTimes {
 std::string diagnosis(const RunTimes& times);
 
 /// Describes the rank that lacks CPU cores most: "rank 1 (host n2): its threads waited 43 % of the
-/// time for a CPU core (812 involuntary switches), ..."; "" if no rank lacks a tenth of its time.
-/// `crowded` has a sentence for each rank whose host has more threads of ranks than cores, which is
-/// then the cause; otherwise other processes are. Pure.
+/// time for a CPU core; ..."; "" if no rank lacks a tenth of its time. `crowded` has
+/// shared_cores_note() for each rank whose host has more threads of ranks than cores: its first
+/// part, up to a colon, is then named as the cause; otherwise other processes are. Pure.
 std::string busy_cores(const std::vector<CoreShortage>& cores,
                        const std::vector<std::string>& hosts,
                        const std::vector<std::string>& crowded = {});

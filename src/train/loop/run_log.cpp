@@ -348,8 +348,8 @@ void RunLog::say_time_left(std::int64_t step, const Evaluation& evaluation) {
       fmt::format("about {}{} left, at {} a step", format_duration(left),
                   more > 0 && !known ? " of steps" : "", format_duration(time_left_.of_step()));
   if (more > 0)
-    text += known ? fmt::format(", with {} of {} each", counted(more, "evaluation"),
-                                format_duration(evaluation.mean()))
+    text += known ? fmt::format(", with {} of {}{}", counted(more, "evaluation"),
+                                format_duration(evaluation.mean()), more == 1 ? "" : " each")
                   : fmt::format("; the time of {} is not yet known and comes on top",
                                 counted(more, "evaluation"));
   log_.info("{}", text);

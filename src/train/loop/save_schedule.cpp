@@ -63,10 +63,12 @@ std::string short_walltime(double expected, double margin, double walltime) {
       format_duration(walltime), format_duration(expected), format_duration(margin));
 }
 
-SaveSchedule::SaveSchedule(const CheckpointSection& section, int nodes, std::int64_t milestone)
+SaveSchedule::SaveSchedule(const CheckpointSection& section, int nodes, std::int64_t milestone,
+                           std::int64_t last_step)
     : section_(section),
       nodes_(nodes),
       mtbf_(assumed_mtbf(section, nodes)),
+      last_step_(last_step),
       milestone_(section.on_the_way() ? milestone : -1) {}
 
 void SaveSchedule::begin(std::int64_t step, bool early) {
@@ -99,15 +101,16 @@ std::string SaveSchedule::advice(const SaveCost& cost) {
   if (advised_ || now <= 0) return {};
   advised_ = true;
   const double best = std::max(best_save_interval(cost.stall, mtbf_), kRoom * cost.whole);
+  const double steps = std::ceil(best / cost.step_seconds);
+  if (steps > static_cast<double>(last_step_)) return {};
   const double loses = lost_share(now, cost.stall, mtbf_);
   const double least = lost_share(best, cost.stall, mtbf_);
   if (loses < kFactor * least || loses - least < kWorth) return {};
   return fmt::format(
-      "advice: checkpoint.interval={:.0f} ({}) would lose {:.1f} % of the time to saves and to "
-      "steps "
-      "that are repeated after failures, {} ({}) loses {:.1f} %: {} ({}); \"auto\" follows it",
-      std::ceil(best / cost.step_seconds), format_duration(best), 100 * least, section_.interval,
-      format_duration(now), 100 * loses, numbers(cost, mtbf_),
+      "advice: saves every {} cost {:.1f} % of the time, with the steps that failures repeat. With "
+      "checkpoint.interval={:.0f}, or \"auto\", it is {:.1f} % ({}, {}).",
+      section_.interval == 1 ? "step" : counted(section_.interval, "step"), 100 * loses, steps,
+      100 * least, numbers(cost, mtbf_),
       section_.mtbf > 0 ? "checkpoint.mtbf" : "assumed for " + counted(nodes_, "node"));
 }
 

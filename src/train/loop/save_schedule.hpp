@@ -6,6 +6,7 @@
 // M) (J. W. Young, 1974; J. T. Daly, 2006, first order).
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "choir/comm/mesh/mesh.hpp"
@@ -46,8 +47,9 @@ class SaveSchedule {
   /// With "auto" the first save follows step `first_step` + kFirstSteps.
   static constexpr std::int64_t kFirstSteps = 10;
   /// `milestone`: a step after which there is also a save, unless the run saves only at its end;
-  /// -1: none.
-  SaveSchedule(const CheckpointSection& section, int nodes, std::int64_t milestone = -1);
+  /// -1: none. `last_step`: of the run, which gives no advice that exceeds it.
+  SaveSchedule(const CheckpointSection& section, int nodes, std::int64_t milestone = -1,
+               std::int64_t last_step = std::numeric_limits<std::int64_t>::max());
 
   bool automatic() const { return section_.interval == CheckpointSection::kAutoInterval; }
   /// The run begins after `step`. `early`: save after its first step, whatever the interval.
@@ -64,6 +66,7 @@ class SaveSchedule {
   CheckpointSection section_;
   int nodes_;
   double mtbf_;
+  std::int64_t last_step_;
   std::int64_t milestone_, next_ = -1, early_ = -1;
   bool advised_ = false;
 };

@@ -238,7 +238,9 @@ std::string check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logge
   }
   check_tensors(engine, from->checkpoint);
   const Progress progress = progress_of(from->checkpoint, world);
-  if (progress.step < deck.train.max_steps) data->require_resumable(progress.consumed_samples);
+  if (progress.step >= deck.train.max_steps)
+    return facts + complete_line(progress.step, deck) + "\n" + disk;
+  data->require_resumable(progress.consumed_samples);
   return facts + fmt::format("the run continues from {}\n", from->checkpoint.path) + disk;
 }
 

@@ -110,7 +110,8 @@ std::string batch_line(Engine& engine) {
                        o.micro_batches, counted(ranks, "data-parallel rank"));
   const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
   return fmt::format("{} ({} tokens) a step = {} x {} x {}", counted(sequences, "sequence"),
-                     format_count(sequences * family.shape(o.model, 1).tokens), o.micro_batch_size,
+                     format_count(sequences * family.shape(o.model, 1).tokens),
+                     counted(o.micro_batch_size, "sequence"),
                      counted(o.micro_batches, "micro-batch"), counted(ranks, "data-parallel rank"));
 }
 
@@ -178,18 +179,59 @@ std::string every(std::int64_t steps) {
   return steps == 1 ? "every step" : fmt::format("every {}", counted(steps, "step"));
 }
 
-std::string saves_line(const Deck& deck) {
+namespace {
+
+/// "the newest 2 and the best are kept"
+std::string kept_checkpoints(const CheckpointSection& c, bool best) {
+  if (c.keep == 0) return "all are kept";
+  std::vector<std::string> kept{c.keep == 1 ? "the newest" : fmt::format("the newest {}", c.keep)};
+  if (c.keep_every > 0) kept.push_back(fmt::format("those at multiples of {}", c.keep_every));
+  if (best) kept.emplace_back("the best");
+  const std::string last = kept.back();
+  kept.pop_back();
+  if (!kept.empty()) return fmt::format("{} and {} are kept", join(kept, ", "), last);
+  return fmt::format("{} {} kept", last, c.keep == 1 ? "is" : "are");
+}
+
+}  // namespace
+
+std::string saves_line(const Deck& deck, bool validates) {
   const CheckpointSection& c = deck.checkpoint;
+  const bool evaluates = validates && deck.eval.interval > 0;
   const std::string saves = c.interval == 0 ? "no checkpoints"
                             : c.interval == CheckpointSection::kAutoInterval
                                 ? "checkpoints at the best interval"
                                 : fmt::format("a checkpoint {}", every(c.interval));
-  const bool best = c.interval != 0 && c.best && deck.eval.interval > 0;
-  return saves + (deck.eval.interval == 0
-                      ? ", no evaluation"
-                      : fmt::format("{}, an evaluation {}",
-                                    best ? " and after an evaluation that is the best so far" : "",
-                                    every(deck.eval.interval)));
+  const bool best = c.interval != 0 && c.best && evaluates;
+  std::string text = saves;
+  if (best) text += " and after an evaluation that is the best so far";
+  if (c.interval != 0) text += fmt::format(" ({})", kept_checkpoints(c, best));
+  return text + (evaluates ? ", an evaluation " + every(deck.eval.interval) : ", no evaluation");
+}
+
+std::string unevaluated_note(const Deck& deck) {
+  if (deck.eval.interval == 0 || deck.data.train.empty()) return "";
+  std::string beside;
+  for (const std::string& path : deck.data.train) {
+    const std::filesystem::path train(path);
+    std::string name = train.filename().string();
+    const std::size_t at = name.find("train");
+    if (at == std::string::npos) continue;
+    const std::filesystem::path val =
+        train.parent_path() / name.replace(at, std::string_view("train").size(), "val");
+    std::error_code ignored;
+    if (std::filesystem::exists(val, ignored)) beside = val.string();
+  }
+  return "there are no validation data, so nothing is evaluated during this run; " +
+         (beside.empty()
+              ? std::string("name some: data.val='[\"PATH\"]'")
+              : fmt::format("'{0}' lies beside the training data: data.val='[\"{0}\"]'", beside));
+}
+
+std::string complete_line(std::int64_t step, const Deck& deck) {
+  return fmt::format(
+      "the run is complete, with {} for train.max_steps = {}; a larger number continues it",
+      counted(step, "step"), deck.train.max_steps);
 }
 
 std::string CheckpointRoom::warning() const {
@@ -315,9 +357,10 @@ std::string batch_report(Engine& engine, std::int64_t ranks) {
                        o.micro_batches, counted(ranks, "rank"));
   const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
   return fmt::format(
-      "  sequences per iteration    {:>16} = {} x {} micro-batches x {}\n"
+      "  sequences per iteration    {:>16} = {} x {} x {}\n"
       "  tokens per iteration       {:>16}\n",
-      format_count(sequences), o.micro_batch_size, o.micro_batches, counted(ranks, "rank"),
+      format_count(sequences), counted(o.micro_batch_size, "sequence"),
+      counted(o.micro_batches, "micro-batch"), counted(ranks, "data-parallel rank"),
       format_count(sequences * family.shape(o.model, 1).tokens));
 }
 

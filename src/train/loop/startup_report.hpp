@@ -50,7 +50,13 @@ std::string shared_cores_note(Communicator& node);
 /// The memory that the fullest rank needs and the memory available. Collective.
 std::string memory_line(const StepPlan& plan, Mesh& mesh, const Device& device);
 std::string transport_line(const std::vector<AxisSpeed>& speeds);
-std::string saves_line(const Deck& deck);
+/// `validates`: there are validation data.
+std::string saves_line(const Deck& deck, bool validates);
+/// A sentence for a run that asks for evaluations but has no validation data: which data to name,
+/// if they lie beside those of training. "" for synthetic data. Local; looks at the file system.
+std::string unevaluated_note(const Deck& deck);
+/// The sentence about a run that has done all steps of its deck.
+std::string complete_line(std::int64_t step, const Deck& deck);
 
 /// The size of a checkpoint, and the space on the file system of the run.
 struct CheckpointRoom {

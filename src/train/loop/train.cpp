@@ -176,7 +176,7 @@ void describe_run(const Deck& deck, const TrainingData& data, Engine& engine, co
   if (engine.options().offload.any()) start.show("offload", behind_label(offload_report(engine)));
   start.show("transport", transport_line(speeds));
   start.show("memory", memory_line(plan, mesh, device));
-  start.show("saves", saves_line(deck));
+  start.show("saves", saves_line(deck, data.has_validation()));
   start.show("run", run_line(directory));
   start.add(transport_report(mesh, speeds));
   start.add("deck:\n" + deck_listing(deck, device.kind() == DeviceKind::cuda));
@@ -365,6 +365,8 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
     if (const std::string note = shared_cores_note(mesh.node()); !note.empty() && mesh.rank() == 0)
       log.info("{}", note);
   if (!waits.empty() && mesh.rank() == 0) log.warn("{}", waits);
+  if (!data->has_validation() && mesh.rank() == 0)
+    if (const std::string note = unevaluated_note(deck); !note.empty()) log.warn("{}", note);
   if (deck.eval.interval > deck.train.max_steps && data->has_validation() && mesh.rank() == 0)
     log.info("eval.interval is {} and train.max_steps is {}: only the last step is evaluated",
              deck.eval.interval, deck.train.max_steps);
@@ -389,8 +391,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                     directory, log));
   const std::int64_t last = deck.train.max_steps;
   if (from && progress.step >= last) {
-    log.info("the run is complete, with {} for train.max_steps = {}; a larger number continues it",
-             counted(progress.step, "step"), last);
+    log.info("{}", complete_line(progress.step, deck));
     return ExitCode::done;
   }
   start.show("training", training_line(deck, options, progress.step + 1));

@@ -19,7 +19,7 @@ TEST(StopRequest, Signals) {
   EXPECT_EQ(stop.poll(0), Stop::none);
   raise(SIGUSR1);
   EXPECT_EQ(stop.poll(0), Stop::user);
-  EXPECT_TRUE(stop.reason(Stop::user).starts_with("SIGUSR1, which jobs/launch sends"));
+  EXPECT_TRUE(stop.reason(Stop::user).starts_with("asked by SIGUSR1 (Ctrl-C to jobs/launch"));
   EXPECT_EQ(stop.poll(0), Stop::user) << "a request stands until it is followed";
   raise(SIGTERM);
   EXPECT_EQ(stop.poll(0), Stop::terminate) << "the stronger wins";

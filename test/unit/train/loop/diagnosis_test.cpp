@@ -73,11 +73,13 @@ TEST(Diagnosis, CoresThatOthersUse) {
   times.cores = {{.seconds = 10, .waiting = 0.1, .stolen = 0.1, .switches = 3},
                  {.seconds = 10, .waiting = 4, .stolen = 0.5, .switches = 812}};
   EXPECT_EQ(diagnosis(times),
-            "busy cores: rank 1 (host b): its threads waited 40 % of the time for a CPU core (812 "
-            "involuntary switches), and a hypervisor took 5 %; other processes are using this "
-            "machine");
-  times.crowded = {"", "4 ranks share 2 cores"};
-  EXPECT_TRUE(diagnosis(times).ends_with("took 5 %; 4 ranks share 2 cores")) << diagnosis(times);
+            "busy cores: rank 1 (host b): its threads waited 40 % of the time for a CPU core, "
+            "and a hypervisor took 5 % of the time; other processes are using this machine");
+  times.crowded = {"", "4 ranks share 2 cores: steps are slow"};
+  EXPECT_TRUE(diagnosis(times).ends_with("took 5 % of the time; 4 ranks share 2 cores"))
+      << diagnosis(times);
+  times.cores[1].stolen = 0.04;
+  EXPECT_FALSE(has(diagnosis(times), "hypervisor")) << diagnosis(times);
   // A rank that is also slow without that time is slow.
   times.own = {0.2, 0.95};
   EXPECT_TRUE(has(diagnosis(times), "slow rank: rank 1 on b takes 2.67 times"));

@@ -69,6 +69,19 @@ TEST(SaveSchedule, TheFirstSaveMayBeEarly) {
   EXPECT_TRUE(schedule.due(500));
 }
 
+TEST(SaveSchedule, AdviceOnceAndOnlyIfItFits) {
+  // By hand: the best interval is sqrt(2 x 2 s x 3600 s) = 120 s, or 120 steps of a second, with a
+  // loss of sqrt(2 x 2 / 3600) = 3.3 %; an interval of one step loses 2 s of 1 s.
+  const SaveCost cost{.stall = 2, .whole = 2, .step_seconds = 1};
+  SaveSchedule schedule(section(1, 1), 1, -1, 120);
+  const std::string advice = schedule.saved(1, cost);
+  EXPECT_TRUE(advice.starts_with("advice: saves every step cost ")) << advice;
+  EXPECT_NE(advice.find("checkpoint.interval=120, or \"auto\", it is 3.3 %"), std::string::npos)
+      << advice;
+  EXPECT_EQ(schedule.saved(2, cost), "");
+  EXPECT_EQ(SaveSchedule(section(1, 1), 1, -1, 119).saved(1, cost), "");
+}
+
 TEST(SaveSchedule, AutoFollowsWhatSavesCost) {
   SaveSchedule schedule(section(CheckpointSection::kAutoInterval, 1), 1);
   schedule.begin(100, false);
