@@ -63,6 +63,10 @@ std::string nemo_deck(const NemoModel& model, const std::vector<std::string>& ze
   there["mel_high"] = c.mel.high;
   there["preemphasis"] = c.mel.preemphasis;
   there["dither"] = c.mel.dither;
+  there["freq_masks"] = c.augment.frequency_masks;
+  if (c.augment.frequency_masks > 0) there["freq_width"] = c.augment.frequency_width;
+  there["time_masks"] = c.augment.time_masks;
+  if (c.augment.time_masks > 0) there["time_width"] = c.augment.time_width;
   deck["data"]["train"] = {"YOUR-AUDIO"};
   if (!zeros.empty()) deck["train"]["freeze"] = zeros;
   deck["train"]["micro_batches"] = 1;
@@ -199,6 +203,7 @@ class NemoImport {
     complain("unused", unused_, request_.allow_unused, "--allow-unused ignores them");
     if (!text.empty())
       throw StorageError(fmt::format("'{}' does not fit:{}", request_.path, text), hint);
+    unused_.insert(unused_.end(), model_.left_out.begin(), model_.left_out.end());
   }
 
   /// True for tables that follow from the description, and for counters.

@@ -23,6 +23,8 @@ struct NemoModel {
   std::string tokenizer;  ///< member of the archive with its SentencePiece model, or ""
   /// The texts of the symbols without the blank, in the order of their numbers; may be empty.
   std::vector<std::string> labels{};
+  /// Settings of the description that the keys of a deck cannot express, as "KEY = VALUE (why)".
+  std::vector<std::string> left_out{};
 };
 
 /// Converts the result of read_yaml(). DeckError that lists every key of the encoder and of its

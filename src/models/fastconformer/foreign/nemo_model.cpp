@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "choir/core/error.hpp"
@@ -127,6 +128,39 @@ void read_features(NemoModel& model, KeyReader& keys) {
   const nlohmann::json* guard = keys.value("log_zero_guard_value");
   if (guard != nullptr && (!guard->is_number() || *guard != 0x1p-24))
     keys.problem("log_zero_guard_value", "only 2^-24 is supported");
+}
+
+/// Reads SpecAugment. It changes only the training, so what a deck cannot express is left out and
+/// named. A description without it has no masks.
+void read_augmentation(NemoModel& model, const nlohmann::json& section) {
+  ops::SpecAugment& masks = model.config.augment;
+  masks.time_masks = masks.frequency_masks = 0;
+  const std::set<std::string> harmless{"_target_", "rng", "mask_value", "use_vectorized_code",
+                                       "use_numba_spec_augment"};
+  for (const auto& [key, value] : section.items()) {
+    const auto take = [&](std::int64_t& to, std::int64_t most) {
+      const bool legal = value.is_number_integer() && value >= 0 && value <= most;
+      if (legal) to = value.get<std::int64_t>();
+      return legal;
+    };
+    const auto take_width = [&] {
+      const bool fraction = value.is_number_float() && value >= 0.0 && value < 1.0;
+      const bool frames = value.is_number_integer() && value >= 1;
+      if (fraction || frames) masks.time_width = value.get<double>();
+      return fraction || frames;
+    };
+    if (value.is_null() || harmless.contains(key)) continue;
+    if ((key == "rect_masks" || key == "rect_time" || key == "rect_freq") &&
+        section.value("rect_masks", nlohmann::json(0)) == 0)
+      continue;
+    const bool taken = key == "freq_masks"   ? take(masks.frequency_masks, 1000)
+                       : key == "time_masks" ? take(masks.time_masks, 1000)
+                       : key == "freq_width" ? take(masks.frequency_width, 1024)
+                                             : key == "time_width" && take_width();
+    if (!taken)
+      model.left_out.push_back(fmt::format("spec_augment.{} = {} (no key of a deck has this value)",
+                                           key, dumped(value)));
+  }
 }
 
 /// A class of NeMo without a CTC head, by the end of its name or by a section that it has.
@@ -318,6 +352,7 @@ NemoModel nemo_model_of(const nlohmann::json& yaml, const std::string& source, b
   for (std::string& problem : features.problems(allow_unknown))
     problems.push_back(std::move(problem));
   read_head(model, yaml, problems);
+  read_augmentation(model, section_of(yaml, "spec_augment"));
   refuse_problems(source, problems);
   return model;
 }

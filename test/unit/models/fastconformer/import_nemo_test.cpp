@@ -436,6 +436,8 @@ TEST_F(NemoExportTest, ADescriptionIsReadAsItsModel) {
                  .high = 3700.5,
                  .preemphasis = 0,
                  .dither = 1e-6};
+  config_.augment = {
+      .time_masks = 3, .frequency_masks = 1, .time_width = 0.07, .frequency_width = 13};
   const NemoModel model{config_,
                         true,
                         "decoder.",
@@ -458,6 +460,25 @@ TEST_F(NemoExportTest, ADescriptionIsReadAsItsModel) {
             (std::vector<std::int64_t>{11025, 201, 106, 256, 40}));
   EXPECT_EQ((std::vector{c.mel.high, c.mel.preemphasis, c.mel.dither}),
             (std::vector{3700.5, 0.0, 1e-6}));
+  EXPECT_EQ(
+      (std::vector{c.augment.time_masks, c.augment.frequency_masks, c.augment.frequency_width}),
+      (std::vector<std::int64_t>{3, 1, 13}));
+  EXPECT_EQ(c.augment.time_width, 0.07);
+}
+
+TEST_F(NemoImportTest, MasksOfTheTrainingAreTakenAndOthersAreNamed) {
+  const std::string rest = "nemo_version: 2.5.0\n";
+  const ImportReport report =
+      imported(with(rest, rest + "spec_augment:\n  _target_: x\n  freq_masks: 1\n  time_masks: 4\n"
+                                 "  freq_width: 20\n  time_width: 30\n  rect_masks: 5\n"));
+  ASSERT_EQ(report.unused.size(), 1);
+  EXPECT_SAYS(report.unused.front(), "spec_augment.rect_masks = 5 (no key of a deck");
+  std::ifstream file(run() + "/deck.json");
+  const auto model = nlohmann::json::parse(file)["model"];
+  EXPECT_EQ(model["freq_masks"], 1);
+  EXPECT_EQ(model["freq_width"], 20);
+  EXPECT_EQ(model["time_masks"], 4);
+  EXPECT_EQ(model["time_width"], 30);
 }
 
 TEST_F(NemoExportTest, CharactersAreTheLabelsAndComeBack) {
