@@ -175,15 +175,10 @@ int check_alone(const FamilyTable& families, const std::string& path, const Argu
   const auto self = make_mpi_communicator(MPI_COMM_SELF, "check");
   const auto alone = Mesh::over(*self, Layout(), mesh_options_of(deck));
   const std::string facts = check_start(deck, ranks, *alone, log);
-  print_safely("{}run.dir={}
-run.walltime={:.0f}
-run.walltime_margin={:.0f}
-{}deck OK
-",
+  print_safely("{}run.dir={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n{}deck OK\n",
                printable(facts), printable_name(deck.run.dir), deck.run.walltime,
                deck.run.walltime_margin,
-               ranks.assumed_node ? fmt::format("ranks_per_node={}
-", ranks.on_node) : "");
+               ranks.assumed_node ? fmt::format("ranks_per_node={}\n", ranks.on_node) : "");
   return static_cast<int>(ExitCode::done);
 }
 
