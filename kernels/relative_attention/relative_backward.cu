@@ -25,6 +25,8 @@ namespace choir::cuda {
 constexpr int kRelativeWarps = 8, kRelativeThreads = kRelativeWarps * kWarp;
 constexpr int kRelativeWidth = 64, kRelativeKeys = 32 * kRelativeWarps, kRelativeQueries = 32;
 static_assert(kRelativeKeys == kMostFramesInOneKernel && kRelativeWidth == kWidestHeadInOneKernel);
+/// Unrolled steps of a product. With two, ptxas spills on sm_100; on sm_120 it spills either way.
+constexpr int kRelativeUnrolled = kBlackwell ? 1 : 2;
 
 template <class T>
 struct RelativeTiles {
@@ -101,7 +103,7 @@ __device__ inline void relative_query_gradient(
     const SharedTile<T, kRelativeKeys, kRelativeWidth>& k, int keys, T* to, int rows) {
   const int lane = lane_index(), first = warp_index() % 2 * 16, n = warp_index() / 2 * 2;
   float sums[2][4] = {};
-#pragma unroll 2
+#pragma unroll kRelativeUnrolled
   for (int key = 0; key < keys; key += 16) {
     std::uint32_t left[4], right[4];
     ptx::ldmatrix_x4(left, d_s.at(first + lane % 16, key / 8 + lane / 16));
@@ -184,8 +186,8 @@ __global__ void __launch_bounds__(kRelativeThreads, 1)
 #pragma unroll
         for (int m = 0; m < kM; ++m) scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
       }
-    add_rows_product<T>(scores, k, key, q);
-    add_rows_product<T>(d_p, v, key, d_out);
+    add_rows_product<T, kRelativeUnrolled>(scores, k, key, q);
+    add_rows_product<T, kRelativeUnrolled>(d_p, v, key, d_out);
     if (key + 32 > limit.keys) mask_scores_transposed(scores, limit, key, query);
     as_gradients(scores, d_p, a.scale_log2);
     std::uint32_t left[kM][kN / 2][4];
