@@ -370,7 +370,7 @@ std::string choice_text(const LayoutChoice& chosen, const PlanCase& request,
   std::string text =
       fmt::format("the {}: {}", is_timed(request) ? "fastest" : "simplest", chosen.reason);
   if (!chosen.why.empty()) text += "; " + chosen.why;
-  return words.out.empty() && words.preset.empty() ? text + "; --out FILE writes it" : text;
+  return words.out.empty() && words.preset.empty() ? text + "; --out writes it" : text;
 }
 
 /// The lines to type in order to train by this plan.

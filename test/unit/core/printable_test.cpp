@@ -92,8 +92,8 @@ TEST(FittedText, ALineThatIsFullByChanceEndsItsText) {
   EXPECT_EQ(fitted("  predicted step: 20.47 s, 102,450 tokens/s on all of the ranks (2.4 % exposed "
                    "messages, bubble 0.0 %)\n  longest messages: 512 x 1 MiB\n",
                    80),
-            "  predicted step: 20.47 s, 102,450 tokens/s on all of the ranks (2.4 %\n"
-            "  exposed messages, bubble 0.0 %)\n  longest messages: 512 x 1 MiB\n");
+            "  predicted step: 20.47 s, 102,450 tokens/s on all of the ranks (2.4 % exposed\n"
+            "  messages, bubble 0.0 %)\n  longest messages: 512 x 1 MiB\n");
   EXPECT_EQ(
       fitted("  record      the run has its log, its metrics and its checkpoints in this folder "
              "(checkpoints/)\n              /tmp/run/start.txt: every key\n",

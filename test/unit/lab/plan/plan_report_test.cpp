@@ -87,7 +87,7 @@ TEST(PlanReport, TheAnswerComesFirst) {
   expect_contains(text, "  simplest    dp=");
   expect_contains(text, "  type        jobs/launch -n 16 build/choir train deck.json");
   expect_contains(text, "  chosen      the simplest: every rank holds everything");
-  expect_contains(text, "; --out FILE writes it\n");
+  expect_contains(text, "; --out writes it\n");
   EXPECT_EQ(text.find("assumed"), std::string::npos) << text;
   expect_narrow(text);
   PlanCase full = request;

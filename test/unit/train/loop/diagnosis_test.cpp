@@ -80,6 +80,7 @@ TEST(Diagnosis, CoresThatOthersUse) {
       << diagnosis(times);
   times.cores[1].stolen = 0.04;
   EXPECT_FALSE(has(diagnosis(times), "hypervisor")) << diagnosis(times);
+  times.cores[1].stolen = 0.5;
   // A rank that is also slow without that time is slow.
   times.own = {0.2, 0.95};
   EXPECT_TRUE(has(diagnosis(times), "slow rank: rank 1 on b takes 2.67 times"));

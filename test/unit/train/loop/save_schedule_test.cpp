@@ -129,7 +129,7 @@ TEST(SaveSchedule, AdviceOnceAndOnlyWhereItPays) {
     schedule.begin(0, false);
     const std::string line = schedule.saved(interval, cost);
     EXPECT_EQ(!line.empty(), told) << interval << ": " << line;
-    EXPECT_EQ(line.find("checkpoint.interval=240 ") != std::string::npos, told) << line;
+    EXPECT_EQ(line.find("checkpoint.interval=240,") != std::string::npos, told) << line;
     EXPECT_EQ(schedule.saved(2 * interval, cost), "");
   }
 }
