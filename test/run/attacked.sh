@@ -163,6 +163,8 @@ check "... says what a save needs of the disk" matches stdout "^disk: a checkpoi
 check "... gives its verdict once, at the end" test "$(grep -nw OK stdout)" = "$(wc -l <stdout):deck OK"
 check "... and makes no run" absent checked
 run 0 train --check "$debug" "${small[@]}" run.dir=base
+expect "a check of a complete run" 0 "the run is complete, with 20 steps for train.max_steps = 20; a larger number continues it" "deck OK"
+run 0 train --check "$debug" "${small[@]}" run.dir=base train.max_steps=30
 expect "a check of a run to continue" 0 "continues from base/checkpoints/step_00000020" "deck OK"
 run 2 train --check "$debug" "${small[@]}" run.dir=checked train.grad_accum=6
 expect "a check of a batch for 2 ranks, on 2 ranks" 0 "deck OK"

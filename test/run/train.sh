@@ -5,7 +5,7 @@
 for ranks in 1 3 $(exhaustive && echo 2 4); do
   train "$ranks" "fp64_$ranks" train.precision=fp64
   expect "20 steps in fp64 on $ranks rank(s)" 0 "summary:" \
-    "24 sequences (768 tokens) a step = 2 sequences x $((12 / ranks)) micro-batches x $ranks data-parallel rank"
+    "24 sequences (768 tokens) = 2 sequences x $((12 / ranks)) micro-batches x $ranks data-parallel rank"
 done
 start 1 train "$debug" "${small[@]}" run.dir=fp64_launched train.precision=fp64
 end

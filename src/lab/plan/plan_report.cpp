@@ -171,8 +171,10 @@ std::string batch_text(const LayoutPlan& plan) {
   if (!plan.deck.family().fixed_shape())
     return fmt::format("{}, {} on each of {}", counted(plan.batch.global, "micro-batch"),
                        plan.batch.accum, counted(plan.batch.data_parallel, "rank"));
-  return fmt::format("{} = {} x {} micro-batches x {}", counted(plan.batch.global, "sequence"),
-                     plan.batch.micro, plan.batch.accum, counted(plan.batch.data_parallel, "rank"));
+  return fmt::format("{} = {} x {} x {}", counted(plan.batch.global, "sequence"),
+                     counted(plan.batch.micro, "sequence"),
+                     counted(plan.batch.accum, "micro-batch"),
+                     counted(plan.batch.data_parallel, "rank"));
 }
 
 std::string axes_text(const LayoutPlan& plan) {

@@ -109,7 +109,7 @@ std::string batch_line(Engine& engine) {
     return fmt::format("{} micro-batches a step = {} x {}", o.micro_batches * ranks,
                        o.micro_batches, counted(ranks, "data-parallel rank"));
   const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
-  return fmt::format("{} ({} tokens) a step = {} x {} x {}", counted(sequences, "sequence"),
+  return fmt::format("{} ({} tokens) = {} x {} x {}", counted(sequences, "sequence"),
                      format_count(sequences * family.shape(o.model, 1).tokens),
                      counted(o.micro_batch_size, "sequence"),
                      counted(o.micro_batches, "micro-batch"), counted(ranks, "data-parallel rank"));

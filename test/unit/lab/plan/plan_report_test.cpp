@@ -30,7 +30,8 @@ TEST(PlanReport, PrintsThePlanOfEveryRole) {
   const PlanCase request = plan_case(variants(), 16, 4, kGiB, {"parallel.tensor=2"});
   const LayoutPlan plan = plan_layout(request);
   const std::string text = to_string(plan, request.target);
-  expect_contains(text, "plan for a test: 192 sequences = 2 x 12 micro-batches x 8 ranks\n");
+  expect_contains(text,
+                  "plan for a test: 192 sequences = 2 sequences x 12 micro-batches x 8 ranks\n");
   expect_contains(text, "layout: dp=8 tp=2 pp=1 cp=1 on 16 ranks, 4 nodes of 4");
   expect_contains(text, "memory plan of every rank:\n" + plan.roles[0].plan.memory.to_string());
   expect_contains(text, "all 16 ranks: ");
