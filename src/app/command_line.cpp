@@ -354,6 +354,29 @@ std::string pasted(const std::string& command) {
   return program_name() + command.substr(command.find(' '));
 }
 
+bool has_word(const Arguments& words, std::string_view word) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+/// A hint on two words where a command has --out: the second may be meant as the result.
+std::string hint_on_result(const std::string& command, const std::vector<std::string>& options,
+                           const Arguments& given) {
+  const bool nested = command.find(' ') != command.rfind(' ');  // `given` begins with its name
+  if (nested || !has_word(options, "--out") || has_word(given, "--out") || given.size() != 2 ||
+      given[0].starts_with("-") || given[1].starts_with("-") ||
+      given[1].find('=') != std::string::npos)
+    return {};
+  // A sound file that is there is an input: the result is another one.
+  std::error_code ignored;
+  const std::filesystem::path last(given[1]);
+  if (last.has_extension() && std::filesystem::is_regular_file(last, ignored))
+    return fmt::format("the result is named by --out: {} {} --out {}", pasted(command),
+                       as_typed(given),
+                       as_typed({last.stem().string() + "_out" + last.extension().string()}));
+  return fmt::format("the result is named by --out: {} {} --out {}", pasted(command),
+                     as_typed({given[0]}), as_typed({given[1]}));
+}
+
 /// The first run below runs/, or one that is not there yet.
 std::string run_for_example() {
   std::vector<std::string> runs;
@@ -367,6 +390,8 @@ std::string run_for_example() {
 /// The command as typed, completed by every argument that is required and absent.
 std::string hint_on_required(const std::string& command, const CLI::App& app,
                              const Arguments& given) {
+  if (const std::string result = hint_on_result(command, long_options(app), given); !result.empty())
+    return result;
   // The name of the innermost command is the first of the words if the command has two names.
   const bool nested = command.find(' ') != command.rfind(' ');
   const Arguments words(given.begin() + (nested && !given.empty() ? 1 : 0), given.end());
@@ -406,28 +431,13 @@ std::string example_of(const std::string& command, const CLI::App& app) {
 /// A hint about words that belong to no option.
 std::string hint_on_words(const std::string& command, const std::vector<std::string>& options,
                           const Arguments& words, const Arguments& given) {
-  const auto has = [](const Arguments& in, const char* word) {
-    return std::ranges::find(in, word) != in.end();
-  };
   if (command == "choir prepare" && !words.empty() && !words[0].starts_with("-"))
     return fmt::format(
         "the kind of data comes first: `choir prepare text {} --out FOLDER`; `choir "
         "prepare --help` lists the kinds",
         as_typed({words[0]}));
-  const bool nested = command.find(' ') != command.rfind(' ');  // `given` begins with its name
-  if (!nested && has(options, "--out") && !has(given, "--out") && given.size() == 2 &&
-      !given[0].starts_with("-") && !given[1].starts_with("-") &&
-      given[1].find('=') == std::string::npos) {
-    // A sound file that is there is an input: the result is another one.
-    std::error_code ignored;
-    const std::filesystem::path last(given[1]);
-    if (last.has_extension() && std::filesystem::is_regular_file(last, ignored))
-      return fmt::format("the result is named by --out: {} {} --out {}", pasted(command),
-                         as_typed(given),
-                         as_typed({last.stem().string() + "_out" + last.extension().string()}));
-    return fmt::format("the result is named by --out: {} {} --out {}", pasted(command),
-                       as_typed({given[0]}), as_typed({given[1]}));
-  }
+  if (const std::string result = hint_on_result(command, options, given); !result.empty())
+    return result;
   for (const std::string& word : words) {
     if (word.starts_with("-")) break;  // the next word is probably its value
     if (word.find('=') != std::string::npos)
@@ -435,10 +445,10 @@ std::string hint_on_words(const std::string& command, const std::vector<std::str
                          command);
     const bool sound = word.ends_with(".wav") || word.ends_with(".flac") ||
                        word.ends_with(".mp3") || word.ends_with(".ogg") || word.ends_with(".opus");
-    if (sound && has(options, "--audio"))
+    if (sound && has_word(options, "--audio"))
       return fmt::format("several clips of a question are joined by commas: --audio a.wav,{}",
                          word);
-    if (has(options, "--prompt") && !has(given, "--prompt"))
+    if (has_word(options, "--prompt") && !has_word(given, "--prompt"))
       return fmt::format("a prompt follows --prompt: --prompt {}", as_typed({word}));
   }
   return fmt::format("`{} --help` lists the arguments", command);

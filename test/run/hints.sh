@@ -120,8 +120,9 @@ run 0 report model --format csv
 expect "a format that every run has" 2 "csv: metrics.jsonl in the run directory has the numbers"
 run 0 report model --format tb
 expect "TensorBoard by its abbreviation" 2 "tb: --format tensorboard writes the files of TensorBoard"
-run 0 prepare text text.txt --tokenizer char --out packed
-run 0 train "$debug" 'data.train=["packed/train.bin"]' train.max_steps=1 run.dir=unevaluated
+mkdir packed
+printf '\1\0\2\0%.0s' {1..2000} | tee packed/train.bin >packed/val.bin
+run 0 train "$debug" 'data.train=["packed/train.bin"]' model.vocab_size=64 train.max_steps=1 run.dir=unevaluated
 expect "no validation data" 0 "there are no validation data, so nothing is evaluated" "data.val='[\"packed/val.bin\"]'" ", no evaluation"
 run 0 bench ops --baseline nosuch
 expect "a baseline that is not there" 2 "--baseline: there is no file 'nosuch'"
@@ -328,7 +329,7 @@ expect "... or have no memory on a node" 2 "out of memory: "
 run 0 "${checked[@]}" --ranks 2 --gpus A100-80GB
 expect "a check for a card that is not here" 0 "memory: " "for rank 0 of dp=2" "of 76.8 GiB that one A100 80 GB has for it"
 run 0 "${checked[@]}" --ranks 32 --gpus A100-40GB train.global_batch_size=64
-expect "... on as many nodes as choir plan assumes" 0 "ranks_per_node=8" "for rank 0 of dp=32 on 4 nodes of 8 (assumed), of 38.2 GiB"
+expect "... on as many nodes as choir plan assumes" 0 "ranks_per_node=8" "cp=1 on 4 nodes of 8 (assumed), of 38.2 GiB"
 run 0 "${checked[@]}" --ranks 32 --gpus A100-40GB --ranks-per-node 32 train.global_batch_size=64
 check "... or as it is told" lacks out "assumed"
 run 0 "${checked[@]}" --ranks 4 --gpus P100

@@ -165,7 +165,8 @@ std::string diagnosis(const RunTimes& times) {
   const double step = times.phases.mean();
   if (step <= 0) return {};
   if (times.phases.steps < kEnoughSteps)
-    return fmt::format("{} are too few to tell what is slow", counted(times.phases.steps, "step"));
+    return fmt::format("{} {} too few to tell what is slow", counted(times.phases.steps, "step"),
+                       times.phases.steps == 1 ? "is" : "are");
   const auto share = [&](Phase phase) { return times.phases.mean(phase) / step; };
   const SlowestRank slowest =
       slowest_of(with_all_cores(times), times.deviation, times.phases.steps - 1);
