@@ -89,7 +89,7 @@ expect "a larger share may be bad" 0 "left out    1 utterance" "1 missing file" 
 train_speech 1 few data.bad_cap=0.2
 expect "... only where bad ones are skipped" 2 "data.bad_cap"
 sed 's/"text":/"transcript":/' digits/train.json >digits/other.json
-train_speech 1 other 'data.train=["digits/other.json"]' train.max_steps=1
+train_speech 1 renamed 'data.train=["digits/other.json"]' train.max_steps=1
 expect "texts under another name are read" 0 "step=1 "
 sed 's/"text":/"text": "", "transcript":/' digits/train.json >digits/other.json
 train_speech 1 never 'data.train=["digits/other.json"]'
