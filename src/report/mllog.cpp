@@ -243,9 +243,9 @@ std::vector<std::string> mllog_notes(const ReportedRun& run,
         benchmark_of(run)));
   if (!values.contains("eval_samples") && !validation_samples(run))
     notes.emplace_back(
-        "eval_samples is left out, because the training did not record how many samples an "
-        "evaluation has; `choir evaluate` of its checkpoint records it, or give the number with "
-        "--set eval_samples=N");
+        "eval_samples, which MLPerf's checker requires, is left out, because the training did not "
+        "record how many samples an evaluation has; give the number with --set eval_samples=N, or "
+        "record it with `choir eval` of the run");
   return notes;
 }
 

@@ -15,6 +15,8 @@ expect "a run that learns its text" 0 "summary:"
 # --- MLPerf
 if has mlperf_logging; then
   run 0 report runs/a --format mllog --out a.mllog --set submission_org=choir
+  expect "lines for MLPerf, but for a number that the run did not record" 0 "a.mllog (" "eval_samples, which MLPerf's checker requires, is left out"
+  run 0 report runs/a --format mllog --out a.mllog --set submission_org=choir --set eval_samples=96
   expect "lines for MLPerf" 0 "a.mllog ("
   for ruleset in 5.1.0 6.1.0; do
     "$python" -m mlperf_logging.compliance_checker --ruleset $ruleset --log_output checker.log a.mllog >out 2>&1
