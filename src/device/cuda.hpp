@@ -39,8 +39,8 @@ Availability availability();
 std::unique_ptr<Device> make_device(int ordinal);
 /// The card of a cuda device; nullptr for others.
 const Card* card_of(const Device& device);
-/// Whether kernels of graphs that are recorded from now on may begin before the end of the kernel
-/// ahead of them (kernels/cuda/launch.cuh). At first they may not. Does nothing on other devices.
+/// Lets kernels of graphs that are recorded from now on begin before the end of the kernel ahead of
+/// them (kernels/cuda/launch.cuh), or no longer. A new device does not. Does nothing on others.
 void set_dependent_launch(Device& device, bool on);
 /// True if the card can begin such kernels early: sm_90 and newer.
 bool has_dependent_launch(const Device& device);

@@ -174,7 +174,7 @@ void hyperparameters(Lines& lines, double at, const ReportedRun& run, double sam
   lines.value(at, "config_filename", run.deck_files.empty() ? "deck.json" : run.deck_files.back());
 }
 
-/// Targets or utterances of the validation data, as the last `choir evaluate` counted them. The
+/// Targets or utterances of the validation data, as the last `choir eval` counted them. The
 /// record of the training itself does not have this number.
 std::optional<std::int64_t> validation_samples(const ReportedRun& run) {
   for (const EvaluationRecord& record : run.evaluations)

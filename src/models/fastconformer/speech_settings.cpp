@@ -93,14 +93,12 @@ using DataTable = KeyTable<Part>;
 using DataKeys = DataTable::Section<Part>;
 
 void add_sources(DataKeys& data) {
-  data.add(
-          "labels", &Part::labels, "",
-          "Units of the texts, which a recogniser emits (speech models): char for the characters "
-          "of "
-          "the training texts, the default because it fits any amount of data; bpe_N or unigram_N, "
-          "for example bpe_256, for N pieces of words, which need fewer frames; or the NAME of "
-          "labels.NAME.bin and tokenizer.NAME.json, which `choir prepare tokens` writes into every "
-          "folder. Codecs need labels (else \"\") only to select or sort utterances.")
+  data.add("labels", &Part::labels, "",
+           "Units of the texts, which a recogniser emits (speech models): char for the characters "
+           "of the training texts, the default because it fits any amount of data; bpe_N or "
+           "unigram_N, for example bpe_256, for N pieces of words, which need fewer frames; or the "
+           "NAME of labels.NAME.bin and tokenizer.NAME.json, which `choir prepare tokens` writes "
+           "into every folder. Codecs need labels (else \"\") only to select or sort utterances.")
       .when_resumed(OnResume::same_contents);
   data.add("channel", &Part::channel, "",
            "Channel of recordings with several in the manifests of data.train and data.val, where "

@@ -266,8 +266,7 @@ std::unique_ptr<TensorReader> open_file(const std::string& name) {
               ? "fetch the file itself, and compare its size with the one that its page names"
           : name.ends_with(".nemo")
               ? "a .nemo file is a tar archive of model_config.yaml and model_weights.ckpt: copy "
-                "it "
-                "again, and compare its size with that of its source"
+                "it again, and compare its size with that of its source"
               : "supported: safetensors, GGUF, torch.save, .nemo and GPT-2 models of llm.c");
   }
 }
