@@ -20,7 +20,7 @@ int nvmlDeviceGetTotalEnergyConsumption(void* card, unsigned long long* millijou
   (void)card;
   if (status != NULL) return atoi(status);
   clock_gettime(CLOCK_MONOTONIC, &now);
-  *millijoules = 100ull * (1000ull * now.tv_sec + now.tv_nsec / 1000000);
+  *millijoules = 100000ull * now.tv_sec + now.tv_nsec / 10000;
   return 0;
 }
 
