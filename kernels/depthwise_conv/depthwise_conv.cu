@@ -76,16 +76,17 @@ __global__ void __launch_bounds__(kDepthwiseThreads)
       for (int k = 0; k < kWide; ++k)
         sum[q][k] = a.bias == nullptr ? 0.0f : to_float(a.bias[c + k]);
     for (int g = 0; t < valid && g < groups; ++g) {
-      // Frame n of these contributes to output q with tap n - q.
-      const std::int64_t from = t + g * kTaps - a.left;
+      // Frame n of these contributes to output q with tap n - q. Numbers of frames have 32 bits:
+      // for 64 bits ptxas takes twice as many registers on Blackwell, and 12 warps are too few.
+      const int from = static_cast<int>(t) + g * kTaps - a.left, known = static_cast<int>(valid);
       typename Pair::Raw raw[2 * kTaps - 1];
 #pragma unroll
       for (int n = 0; n < 2 * kTaps - 1; ++n) {
         raw[n] = Pair::zero();
-        if (from + n >= 0 && from + n < valid)
-          raw[n] = Pair::read(x + (from + n) * a.width);
+        if (from + n >= 0 && from + n < known)
+          raw[n] = Pair::read(x + std::int64_t{from + n} * a.width);
         else if (from + n < 0 && from + n >= -a.left && history != nullptr)
-          raw[n] = Pair::read(history + (a.left + from + n) * a.width);
+          raw[n] = Pair::read(history + std::int64_t{a.left + from + n} * a.width);
       }
 #pragma unroll
       for (int n = 0; n < 2 * kTaps - 1; ++n) {
