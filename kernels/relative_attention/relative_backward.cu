@@ -25,7 +25,9 @@ namespace choir::cuda {
 constexpr int kRelativeWarps = 8, kRelativeThreads = kRelativeWarps * kWarp;
 constexpr int kRelativeWidth = 64, kRelativeKeys = 32 * kRelativeWarps, kRelativeQueries = 32;
 static_assert(kRelativeKeys == kMostFramesInOneKernel && kRelativeWidth == kWidestHeadInOneKernel);
-/// Unrolled steps of a product. With two, ptxas spills on sm_100; on sm_120 it spills either way.
+/// Queries of a tile that a warp processes at once, and unrolled steps of a product. With all
+/// queries or two steps, ptxas spills on Blackwell.
+constexpr int kRelativePart = kBlackwell ? 16 : kRelativeQueries;
 constexpr int kRelativeUnrolled = kBlackwell ? 1 : 2;
 
 template <class T>
@@ -33,6 +35,8 @@ struct RelativeTiles {
   using Keys = SharedTile<T, kRelativeKeys, kRelativeWidth>;
   using Queries = SharedTile<T, kRelativeQueries, kRelativeWidth>;
   using Gradients = SharedTile<T, kRelativeQueries, kRelativeKeys>;  ///< dS
+  using QueriesPart = SharedTile<T, kRelativePart, kRelativeWidth>;
+  using GradientsPart = SharedTile<T, kRelativePart, kRelativeKeys>;
   static constexpr std::size_t kSharedBytes =
       sizeof(T) * (2 * Keys::kElements + 4 * Queries::kElements + Gradients::kElements) +
       sizeof(float) * 4 * kRelativeQueries;
@@ -56,7 +60,7 @@ __device__ inline void load_relative_tile(const SharedTile<T, kRows, kRelativeWi
 /// Stores dS^T, rounded, with a row per query.
 template <class T, int kM, int kK>
 __device__ inline void store_transposed(const std::uint32_t (&left)[kM][kK][4],
-                                        const SharedTile<T, kRelativeQueries, kRelativeKeys>& tile,
+                                        const SharedTile<T, 16 * kK, kRelativeKeys>& tile,
                                         int key) {
   const int lane = lane_index();
 #pragma unroll
@@ -128,7 +132,9 @@ __global__ void __launch_bounds__(kRelativeThreads, 1)
     relative_backward_kernel(const AttentionArgs<T> a, T* d_scores, int batch, int width) {
   follow_earlier();
   using Tiles = RelativeTiles<T>;
-  constexpr int kQ = kRelativeQueries, kM = 2, kN = kQ / 8, kWide = kRelativeWidth / 8;
+  constexpr int kQ = kRelativeQueries, kPart = kRelativePart, kM = 2, kN = kPart / 8;
+  constexpr int kWide = kRelativeWidth / 8;
+  constexpr bool kWhole = kPart == kQ;
   const AttentionPlace place = attention_place(1, a.heads);
   const int key = warp_index() * 32, rows = a.keys - key;
   const KeyLimit limit = a.limit(place.sample);
@@ -170,32 +176,40 @@ __global__ void __launch_bounds__(kRelativeThreads, 1)
   keep_sums(0);
   for (int query = 0; query < a.queries; query += kQ) {
     const int stage = query / kQ % 2;
-    const typename Tiles::Queries q{ring + stage * 2 * Tiles::Queries::kElements},
-        d_out{q.data + q.kElements};
     float scores[kM][kN][4], d_p[kM][kN][4];
-    start_scores_transposed<AttentionPath::biased>(scores, a, bias, key, query);
+    if (kWhole) start_scores_transposed<AttentionPath::biased>(scores, a, bias, key, query);
     ptx::cp_async_wait<0>();
     __syncthreads();  // this stage has arrived; no warp uses the other, or the last dS, any more
     if (query + kQ < a.queries) load(query + kQ), keep_sums(query + kQ);
-    const float* const sums = statistics + stage * 2 * kQ + lane_index() % 4 * 2;
+#pragma unroll 1
+    for (int part = 0; part < kQ; part += kPart) {
+      // Places are computed from `part`, because ptxas would spill pointers that move on.
+      const typename Tiles::QueriesPart q{ring + stage * 2 * Tiles::Queries::kElements +
+                                          part * kRelativeWidth},
+          d_out{q.data + Tiles::Queries::kElements};
+      const typename Tiles::GradientsPart d_s_part{d_s.data + part * kRelativeKeys};
+      const float* const sums = statistics + stage * 2 * kQ + part + lane_index() % 4 * 2;
+      if (!kWhole)
+        start_scores_transposed<AttentionPath::biased>(scores, a, bias, key, query + part);
 #pragma unroll
-    for (int n = 0; n < kN; ++n)
+      for (int n = 0; n < kN; ++n)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float sum = sums[8 * n + i % 2], delta = sums[8 * n + i % 2 + kQ];
+        for (int i = 0; i < 4; ++i) {
+          const float sum = sums[8 * n + i % 2], delta = sums[8 * n + i % 2 + kQ];
 #pragma unroll
-        for (int m = 0; m < kM; ++m) scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
-      }
-    add_rows_product<T, kRelativeUnrolled>(scores, k, key, q);
-    add_rows_product<T, kRelativeUnrolled>(d_p, v, key, d_out);
-    if (key + 32 > limit.keys) mask_scores_transposed(scores, limit, key, query);
-    as_gradients(scores, d_p, a.scale_log2);
-    std::uint32_t left[kM][kN / 2][4];
-    as_left<T>(left, scores);
-    add_product<T>(d_v, left, d_out);
-    as_left<T>(left, d_p);
-    store_transposed(left, d_s, key);
-    add_product<T>(d_k, left, q);
+          for (int m = 0; m < kM; ++m) scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
+        }
+      add_rows_product<T, kRelativeUnrolled>(scores, k, key, q);
+      add_rows_product<T, kRelativeUnrolled>(d_p, v, key, d_out);
+      if (key + 32 > limit.keys) mask_scores_transposed(scores, limit, key, query + part);
+      as_gradients(scores, d_p, a.scale_log2);
+      std::uint32_t left[kM][kN / 2][4];
+      as_left<T>(left, scores);
+      add_product<T>(d_v, left, d_out);
+      as_left<T>(left, d_p);
+      store_transposed(left, d_s_part, key);
+      add_product<T>(d_k, left, q);
+    }
     __syncthreads();  // dS of all keys
     relative_query_gradient(a, d_s, k, limit.keys, a.row(a.d_q, place.sample, query, place.head),
                             a.queries - query);
