@@ -11,7 +11,7 @@ check "the programs with broken rules build" test -x "$programs/libnccl_fake.so"
 
 tests() {  # tests PROGRAM RANKS TEST: in the environment of the caller
   command="$3 with the rule '${CHOIR_MUTANT:-}' broken" code=0
-  LAUNCH_LIMIT=$((limit * patience)) launch "$2" "$programs/test_$1" --gtest_filter="$3" --gtest_fail_fast >out 2>&1 </dev/null || code=$?
+  LAUNCH_LIMIT=$((limit * patience)) launch "$2" "$programs/test_$1" --gtest_filter="$3" --gtest_fail_fast --gtest_color=no >out 2>&1 </dev/null || code=$?
 }
 awk '/^rule / { rule = $2; sub(":", "", rule) } /^seen by / { print rule, $3, $4, $5 }' "$rules" >seen
 check "every rule names its test" test "$(grep -c '^rule ' "$rules")" = "$(wc -l <seen)"
