@@ -3,7 +3,6 @@
 # names of files, wrong names, and the checks before a job. Nothing may hang, and every refusal
 # names the place and a cure.
 . "$(dirname "$0")/lib/common.sh"
-limit=30
 
 train 2 base
 expect "a run to attack" 0 "summary:"

@@ -2,7 +2,6 @@
 # The deck's `fault` section: it is refused unless it is enabled. Faults that bench/fault_drill.sh
 # does not cover: other layouts and precisions, skipped steps, faults in an evaluation or a save.
 . "$(dirname "$0")/lib/common.sh"
-limit=30
 fault=(log.interval=100 parallel.timeout=30 fault.enable=true)
 quick=("${fault[@]}" eval.interval=0 checkpoint.interval=0)
 

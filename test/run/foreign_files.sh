@@ -5,7 +5,6 @@
 # shellcheck disable=SC2154
 . "$(dirname "$0")/lib/common.sh"
 . "$root/test/run/lib/golden_models.sh"
-limit=30
 
 # Words of the parsing libraries: they name their own classes and functions, which do not help
 # users.
@@ -98,7 +97,7 @@ enormous() {  # enormous NAME FILE CODE LIMIT ARGUMENT...: the message names the
   [ ! -e "$file" ] || cp -r "$file" good
   truncate -s 20G "$file"
   rm -rf made
-  ( ulimit -v $((8 << 20)); limit=5; run 0 "$@"; exit "$code" )
+  ( ulimit -v $((8 << 20)); limit=20; run 0 "$@"; exit "$code" )
   code=$?
   cat stdout stderr >out
   expect "$name of 20 GB" "$wanted" "${excess}more than $most" "$(basename "$file")"

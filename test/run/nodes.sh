@@ -88,7 +88,7 @@ fi
 
 # Faults. mpiexec has a network of its own, so that it receives the output of the ranks when their
 # network is cut.
-limit=20
+limit=60
 fault() {  # fault NAME WHAT: the fault happens to node1 in step 10 of a run
   nodes_down
   nodes_up 2 || fail "$1" "no hosts"

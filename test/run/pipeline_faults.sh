@@ -2,7 +2,6 @@
 # A stage of a pipeline that throws, hangs or is killed in the middle of a step: all ranks stop in
 # time, the culprit, its phase and its stage are named, and the last checkpoint stays loadable.
 . "$(dirname "$0")/lib/common.sh"
-limit=30
 fixed=(model.n_layer=4 parallel.pipeline=4 parallel.timeout=2 checkpoint.interval=4 eval.interval=0 checkpoint.async=false)
 loadable() {  # loadable NAME RUN
   run 0 inspect "$2" --verify

@@ -3,7 +3,6 @@
 # a continued run continues bitwise. test/run/long/signals.sh does this hundreds of times.
 . "$(dirname "$0")/lib/common.sh"
 . "$root/test/run/lib/signals.sh"
-limit=30
 ranks=1 steps=30
 train 1 straight "${wide[@]}" train.max_steps=$steps
 expect "straight through" 0 "summary:"

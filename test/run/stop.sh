@@ -2,7 +2,6 @@
 # Ends before the last step: stop requests save and exit with 75, failures are named and have their
 # exit codes, and nothing hangs.
 . "$(dirname "$0")/lib/common.sh"
-limit=30
 long=(train.max_steps=2000000 optimizer.decay_steps=20 log.interval=20 eval.interval=0 checkpoint.interval=1000000)
 # MPICH's mpiexec before 4.1 forgets how ranks ended if it has forwarded a signal to them
 # (jobs/lib/job.sh handles this, too).

@@ -3,7 +3,6 @@
 # or killed; in time, with exit code 5 and the last calls of each rank in RUN/flight. Long phases,
 # slow ranks, weights and calls are watched.
 . "$(dirname "$0")/lib/common.sh"
-limit=30
 quick=(eval.interval=0 checkpoint.interval=0)
 timeout=2
 hangs() {  # hangs NAME RANKS WORDS... -- OVERRIDE...: ends in time
