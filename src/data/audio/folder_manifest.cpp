@@ -156,26 +156,6 @@ void decode(AudioDecoder& audio, const std::string& path) {
                      "encode it again from its source; `flac -t FILE` tests it, too");
 }
 
-struct CharacterCount {
-  std::int64_t characters = 0;
-  std::int64_t frames = 0;  ///< that CTC needs if each character is a label
-};
-
-/// The characters of a text that is UTF-8. CTC needs a frame for each of them, and one for the
-/// blank between equal neighbours.
-CharacterCount characters_of(std::string_view text) {
-  CharacterCount count;
-  char32_t before = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const CodePoint point = first_code_point(text.substr(at));
-    at += static_cast<std::size_t>(std::max(point.length, 1));
-    ++count.characters;
-    count.frames += point.value == before ? 2 : 1;
-    before = point.value;
-  }
-  return count;
-}
-
 /// The frames of an encoder, counted in milliseconds of sound.
 constexpr SpeechFrames kUsualFrames{.hop = 10, .stages = kMostHalvings};
 
@@ -350,14 +330,16 @@ class ManifestLines {
   void count_text(const std::string& text, double seconds, const fs::path& sound) {
     if (text.empty()) return;
     ++summary_.with_words;
-    const CharacterCount count = characters_of(text);
+    std::vector<std::int32_t> characters;
+    append_code_points(characters, text);
+    const std::int64_t frames = ctc_frames(characters);  // if each character is a label
     const auto milliseconds = static_cast<std::int64_t>(1000 * seconds);
     for (int halvings = 1; halvings <= kMostHalvings; ++halvings)
       summary_.crowded[static_cast<std::size_t>(halvings)] +=
-          count.frames > kUsualFrames.after(halvings, milliseconds);
+          frames > kUsualFrames.after(halvings, milliseconds);
     if (summary_.first_crowded.empty() && summary_.crowded.back() == 1)
       summary_.first_crowded =
-          fmt::format("{}: {}, {}", sound.string(), counted(count.characters, "character"),
+          fmt::format("{}: {}, {}", sound.string(), counted(std::ssize(characters), "character"),
                       counted(kUsualFrames.frames(milliseconds), "frame"));
   }
 
