@@ -648,7 +648,12 @@ void refuse_tarred(const std::string& path) {
         fmt::format("'{}' names tarred manifests of NeMo, whose recordings are in tars", path),
         packs + "unpack the tars beside the manifests (tar xf), and name each manifest");
   std::error_code ignored;
-  if (fs::is_directory(path, ignored) && !shar_parts(path).empty())
+  if (!fs::is_directory(path, ignored)) return;
+  // Cuts in a folder of sound files have similar names and no tars.
+  const auto parts = shar_parts(path);
+  if (std::ranges::any_of(parts, [&](const SharPart& part) {
+        return fs::exists(fmt::format("{}/recording.{}.tar", path, part.number), ignored);
+      }))
     throw DataError(fmt::format("'{}' is a Shar of Lhotse, whose recordings are in tars", path),
                     packs + "in Python, lhotse.CutSet.from_shar(in_dir=\"" + path +
                         "\").save_audios(\"FOLDER\").to_file(\"cuts.jsonl\")");
