@@ -62,7 +62,11 @@ job_read_deck() {
     if [ -n "$card" ] && [ -n "${RANKS:-}" ] && [ -z "${RANKS_PER_NODE:-}" ] && [ "$(place_gpus)" -eq 0 ]; then each=(); fi
   fi
   checked=$(check_deck "$CHOIR" --ranks "$ranks" ${each[@]+"${each[@]}"} ${where[@]+"${where[@]}"}) || code=$?
-  [ "$code" -eq 0 ] || job_fail "$code" "the deck or what it names is refused: nothing is started"
+  if [ "$code" -ne 0 ]; then
+    local how=""
+    [ -z "${dry:-}" ] || how="; settings stand behind the deck: bash $0 --dry-run $deck KEY=VALUE"
+    job_fail "$code" "the deck or what it names is refused: nothing is started$how"
+  fi
   if [ -n "$(job_says ranks_per_node)" ]; then
     RANKS_PER_NODE=$(job_says ranks_per_node)
     place_geometry

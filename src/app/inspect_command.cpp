@@ -11,6 +11,7 @@
 #include "src/core/quantities.hpp"
 #include "src/report/checkpoint_report.hpp"
 #include "src/report/run_record.hpp"
+#include "src/store/comparison.hpp"
 #include "src/store/directory.hpp"
 #include "src/store/open.hpp"
 
@@ -112,12 +113,7 @@ int inspect_run(Communicator& world, const std::string& folder, const InspectReq
     summary.latest = fs::path(path).filename().string() == latest;
     list.push_back(std::move(summary));
   }
-  if (list.empty()) {
-    StorageError error("no checkpoint in " + folder,
-                       "a run saves one every checkpoint.interval steps");
-    error.set_agreed_ranks(world.size());  // all ranks have the same result
-    throw error;
-  }
+  if (list.empty()) open_checkpoint(request.path, world);  // which tells why there is none
   const bool good =
       std::all_of(list.begin(), list.end(), [](const auto& s) { return s.problem.empty(); });
   if (world.rank() == 0)
@@ -146,6 +142,7 @@ int compare_checkpoints(Communicator& world, const InspectRequest& request) {
     }
     print_safely("DIFFERENT: {} and {} differ in {}\n", printable_name(a.path),
                  printable_name(b.path), counted(lines.size(), "tensor"));
+    print_safely("{}the tensors that differ most:\n", result.group_lines());
     for (int i = 0; i < std::min(kShown, differing); ++i)
       print_safely("  {}\n", printable_name(lines[static_cast<std::size_t>(i)]));
     if (differing > kShown) print_safely("  and {} more\n", differing - kShown);

@@ -341,9 +341,10 @@ void add_prepare_audio(CommandLine& prepare, PrepareAction& chosen) {
                  "default: the manifest's name with audio and .tar");
   app.add_option("--shard-minutes", request->options.shard_minutes, "minutes of audio per shard")
       .shows_default();
-  app.add_option("--on-bad", request->on_bad,
-                 "stop: end at the first bad utterance (exit code 3); skip: leave bad utterances "
-                 "out and list them")
+  app.add_option(
+         "--on-bad", request->on_bad,
+         "stop: refuse bad utterances and name them (exit code 3); skip: leave them out and "
+         "list them")
       .one_of({"stop", "skip"})
       .shows_default();
   app.add_option("--bad-cap", request->options.bad_cap,

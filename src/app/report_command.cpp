@@ -74,9 +74,15 @@ std::vector<std::string> inside(const std::string& folder) {
   }
 }
 
+/// A run, table or dialogue, and whether it was found below a folder instead of being named.
+struct ReportPath {
+  std::string path;
+  bool found = false;
+};
+
 /// The paths, with every folder replaced by what is reported of it.
-std::vector<std::string> with_runs_below(const std::vector<std::string>& paths) {
-  std::vector<std::string> all;
+std::vector<ReportPath> with_runs_below(const std::vector<std::string>& paths) {
+  std::vector<ReportPath> all;
   for (const std::string& path : paths) {
     std::error_code failed;
     // A directory with any file of a run is read as one, so that its faults are reported.
@@ -85,15 +91,17 @@ std::vector<std::string> with_runs_below(const std::vector<std::string>& paths) 
                                              [&](const char* name) {
                                                return fs::exists(fs::path(path) / name, failed);
                                              });
-    const std::vector<std::string> found = folder ? inside(path) : std::vector<std::string>{path};
-    all.insert(all.end(), found.begin(), found.end());
+    if (!folder) all.push_back({path, false});
+    if (folder)
+      for (std::string& each : inside(path)) all.push_back({std::move(each), true});
   }
   return all;
 }
 
 Subjects read_subjects(const std::vector<std::string>& paths, const FamilyTable& families) {
   Subjects subjects;
-  for (const std::string& path : with_runs_below(paths)) {
+  std::int64_t hidden = 0;
+  for (const auto& [path, found] : with_runs_below(paths)) {
     const fs::path rows = fs::path(path).replace_extension(".csv");
     if (fs::path(path).extension() == ".jsonl" && path.find("-scaling-") != std::string::npos &&
         fs::exists(rows))
@@ -105,9 +113,12 @@ Subjects read_subjects(const std::vector<std::string>& paths, const FamilyTable&
       report::add_kernels(subjects.kernels, report::read_kernels(path));
     else if (fs::is_regular_file(path))
       subjects.tables.push_back(report::read_scaling(path));
+    else if (report::ReportedRun run = report::read_run(path); found && report::never_began(run))
+      ++hidden;
     else
-      subjects.runs.push_back(report::read_run(path));
+      subjects.runs.push_back(std::move(run));
   }
+  print_safely("{}", report::note_on_refused(hidden, "the path of a run shows"));
   for (report::ReportedRun& run : subjects.runs) report::mark_own_keys(families, run);
   bool any = !subjects.tables.empty() || !subjects.dialogues.empty() || !subjects.kernels.empty();
   for (const report::ReportedRun& run : subjects.runs) {

@@ -28,11 +28,6 @@ int write_indices(const RunsRequest& request) {
   return 0;
 }
 
-/// True for a run whose only starts were refused, so that it has neither a step nor a save.
-bool never_began(const report::ListedRun& run) {
-  return run.state == report::name_of(report::Fate::failed) && run.began.empty() && run.step == 0;
-}
-
 int list_runs(const RunsRequest& request) {
   std::vector<report::ListedRun> runs;
   std::int64_t hidden = 0;
@@ -40,8 +35,9 @@ int list_runs(const RunsRequest& request) {
     const bool hides =
         !request.all && !request.json && request.state.empty() && !report::is_run_folder(folder);
     for (const std::string& path : report::run_folders(folder)) {
-      report::ListedRun run = report::listed(report::read_run(path));
-      if (hides && never_began(run))
+      const report::ReportedRun read = report::read_run(path);
+      report::ListedRun run = report::listed(read);
+      if (hides && report::never_began(read))
         ++hidden;
       else if (request.state.empty() || run.state == request.state)
         runs.push_back(std::move(run));
@@ -49,9 +45,7 @@ int list_runs(const RunsRequest& request) {
   }
   if (request.json && runs.empty()) return 0;
   print_safely("{}\n", request.json ? report::run_lines(runs) : report::run_table(runs));
-  if (hidden > 0)
-    print_safely("{} refused before the first step {} not shown; --all shows {}\n",
-                 counted(hidden, "run"), hidden == 1 ? "is" : "are", hidden == 1 ? "it" : "them");
+  print_safely("{}", report::note_on_refused(hidden, "--all shows"));
   return 0;
 }
 

@@ -13,7 +13,9 @@
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/folder_manifest.hpp"
+#include "src/data/audio/transcripts.hpp"
 #include "src/models/codec/speaker.hpp"
 
 namespace choir {
@@ -24,6 +26,7 @@ struct SpeakRequest {
   Arguments files;
   std::string codes, out, save_codes;
   SpeakOptions options;
+  std::string on_bad = "stop";
   bool json = false;
 };
 
@@ -87,11 +90,22 @@ std::string line_of(const nlohmann::ordered_json& s) {
   return line + fmt::format(", {:.0f} x real time\n", number("x_real_time"));
 }
 
+/// The line of a recording that is left out.
+std::string left_out_json(const std::string& file, const std::string& fault) {
+  nlohmann::ordered_json json;
+  json["from"] = file, json["error"] = fault;
+  return dumped_safely(json);
+}
+
 /// The summary of all recordings: L1 over all features, STOI over recordings.
 std::string summary_of(const std::vector<nlohmann::ordered_json>& all) {
   double sum = 0, sounding = 0, features = 0, stoi = 0, seconds = 0;
-  std::int64_t judged = 0;
+  std::int64_t judged = 0, skipped = 0;
   for (const auto& one : all) {
+    if (one.contains("error")) {
+      ++skipped;
+      continue;
+    }
     seconds += one.at("seconds").get<double>();
     if (!one.contains("l1_sum")) continue;
     const double here = one.at("features").get<double>();
@@ -100,18 +114,21 @@ std::string summary_of(const std::vector<nlohmann::ordered_json>& all) {
     if (one.at("stoi").is_null()) continue;
     stoi += one.at("stoi").get<double>(), ++judged;
   }
-  return fmt::format("{}, {}: L1 {:.2f} dB ({:.2f} of the sound), STOI {:.3f}\n",
-                     counted(std::ssize(all), "recording"), format_duration(seconds),
+  return fmt::format("{}, {}: L1 {:.2f} dB ({:.2f} of the sound), STOI {:.3f}{}\n",
+                     counted(std::ssize(all) - skipped, "recording"), format_duration(seconds),
                      features > 0 ? 4.342944819 * sum / features : 0.0,
                      features > 0 ? sounding / features : 0.0,
-                     judged > 0 ? stoi / static_cast<double>(judged) : 0.0);
+                     judged > 0 ? stoi / static_cast<double>(judged) : 0.0,
+                     skipped > 0 ? fmt::format("; {} skipped", skipped) : "");
 }
 
+/// The JSON lines of recordings, by their index.
+using SpokenLines = std::vector<std::pair<std::size_t, std::string>>;
+
 /// Returns one JSON line per recording, in their order, on rank 0.
-std::vector<std::string> gather_spoken(Communicator& world,
-                                       const std::vector<std::pair<std::size_t, Spoken>>& mine) {
+std::vector<std::string> gather_spoken(Communicator& world, const SpokenLines& mine) {
   std::string lines;
-  for (const auto& [i, spoken] : mine) lines += fmt::format("{} {}\n", i, json_of(spoken));
+  for (const auto& [i, line] : mine) lines += fmt::format("{} {}\n", i, line);
   std::map<std::size_t, std::string> ordered;
   for (const std::string& part : gather_texts(world, lines))
     for (const std::string& line : split(part, '\n'))
@@ -145,28 +162,67 @@ RequestFault fault_of(const SpeakRequest& request) {
   return {};
 }
 
+/// Speaks the recordings of this rank. Those that cannot be read are refused together, or left out.
+SpokenLines speak_recordings(Communicator& world, const SpeakRequest& request, CodecCoder& coder) {
+  const bool skip = request.on_bad == "skip";
+  std::vector<TranscriptRequest> requests;
+  std::vector<std::string> targets, codes;
+  together(world, [&] {
+    targets = targets_of(request.files, request.out, ".wav");
+    codes.resize(targets.size());
+    if (!request.save_codes.empty()) codes = targets_of(request.files, request.save_codes, ".npy");
+    for (const std::string& file : request.files) {
+      TranscriptRequest& one = requests.emplace_back();
+      one.place = one.source.path = file;
+      one.source.channel = channel_choice_of(request.options.channel);
+    }
+  });
+  const auto surveys = survey_recordings(world, requests, coder.sample_rate());
+  SpokenLines mine;
+  together(world, [&] {
+    require_readable(requests, surveys, skip);
+    Speaker speaker(request.options, coder);
+    for (auto i = static_cast<std::size_t>(world.rank()); i < targets.size();
+         i += static_cast<std::size_t>(world.size())) {
+      const std::string& file = request.files[i];
+      if (!surveys[i].fault.empty()) {
+        mine.emplace_back(i, left_out_json(file, surveys[i].fault));
+        continue;
+      }
+      try {
+        mine.emplace_back(i, json_of(speaker.recording(file, targets[i], codes[i])));
+      } catch (const AudioError& error) {
+        if (!skip) throw;
+        mine.emplace_back(
+            i, left_out_json(file, fmt::format("{}: {}", name_of(error.fault()), error.what())));
+      }
+    }
+  });
+  return mine;
+}
+
 int speak(MpiSession& session, const SpeakRequest& request) {
   CodecRun run(session, request.run);
   Communicator& world = run.world();
-  std::vector<std::pair<std::size_t, Spoken>> mine;
-  together(world, [&] {
-    Speaker speaker(request.options, run.coder());
-    if (!request.codes.empty()) {
-      if (world.rank() == 0) mine.emplace_back(0, speaker.codes(request.codes, request.out));
-      return;
-    }
-    const std::vector<std::string> targets = targets_of(request.files, request.out, ".wav");
-    std::vector<std::string> codes(targets.size());
-    if (!request.save_codes.empty()) codes = targets_of(request.files, request.save_codes, ".npy");
-    for (auto i = static_cast<std::size_t>(world.rank()); i < targets.size();
-         i += static_cast<std::size_t>(world.size()))
-      mine.emplace_back(i, speaker.recording(request.files[i], targets[i], codes[i]));
-  });
+  SpokenLines mine;
+  if (request.codes.empty())
+    mine = speak_recordings(world, request, run.coder());
+  else
+    together(world, [&] {
+      Speaker speaker(request.options, run.coder());
+      if (world.rank() == 0)
+        mine.emplace_back(0, json_of(speaker.codes(request.codes, request.out)));
+    });
   const std::vector<std::string> lines = gather_spoken(world, mine);
   std::vector<nlohmann::ordered_json> all;
   for (const std::string& line : lines) {
-    all.push_back(parsed_ordered_json(line));
-    print_safely("{}", request.json ? line + "\n" : line_of(all.back()));
+    const auto& one = all.emplace_back(parsed_ordered_json(line));
+    const bool spoken = !one.contains("error");
+    if (!spoken)
+      print_safely(stderr, "choir: {}: left out: {}\n",
+                   printable_name(one.at("from").get<std::string>()),
+                   printable_name(one.at("error").get<std::string>()));
+    if (request.json || spoken) print_safely("{}", request.json ? line + "\n" : line_of(one));
   }
   if (all.size() > 1) print_safely(request.json ? stderr : stdout, "{}", summary_of(all));
   return 0;
@@ -194,6 +250,11 @@ void add_speak_options(CommandLine& app, SpeakRequest& r) {
                "sound (sound_l1_db), STOI, x real time");
   app.add_option("--channel", r.options.channel,
                  "channel of recordings with several: average, or a number from 0");
+  app.add_option("--on-bad", r.on_bad,
+                 "stop: refuse recordings that cannot be read and name them (exit code 3); skip: "
+                 "leave them out and list them")
+      .one_of({"stop", "skip"})
+      .shows_default();
 }
 
 }  // namespace

@@ -49,8 +49,6 @@ struct TranscribeRequest {
   bool only_json() const { return json || prints_lines(); }
 };
 
-constexpr const char* kSkipAdvice = "use --on-bad skip to continue with the others";
-
 /// The layout of the training does not apply to inference.
 Arguments overrides_of(const SpeechModelRequest& request) {
   return with_ema({"device=" + request.device, fmt::format("parallel.tensor={}", request.tensor),
@@ -217,8 +215,7 @@ void run_with_advice(const TranscribeRequest& request, const std::function<void(
   } catch (const DataError& error) {
     const bool others = !request.manifest.empty() || request.files.size() > 1;
     if (!others || request.skips()) throw;
-    DataError advised(error.what(),
-                      (error.hint().empty() ? "" : error.hint() + "; ") + kSkipAdvice);
+    DataError advised(error.what(), (error.hint().empty() ? "" : error.hint() + "; ") + kSkipsBad);
     advised.set_agreed_ranks(error.agreed_ranks());
     throw advised;
   }
@@ -281,26 +278,7 @@ int transcribe(MpiSession& session, const TranscribeRequest& request) {
   const double begin = now_seconds();
   const auto surveys =
       survey_recordings(mesh.world(), requests, static_cast<int>(config.mel.sample_rate));
-  const auto bad = std::find_if(surveys.begin(), surveys.end(),
-                                [](const RecordingSurvey& s) { return !s.fault.empty(); });
-  together(mesh.world(), [&] {
-    const bool all = std::none_of(surveys.begin(), surveys.end(),
-                                  [](const RecordingSurvey& s) { return s.fault.empty(); });
-    if (bad == surveys.end() || (request.skips() && !all)) return;
-    const auto others =
-        std::count_if(bad + 1, surveys.end(), [](const auto& s) { return !s.fault.empty(); });
-    throw DataError(
-        fmt::format("{}: {}{}", requests[static_cast<std::size_t>(bad - surveys.begin())].place,
-                    bad->fault,
-                    others == 0 ? ""
-                                : fmt::format(" (and {} more of {})", others,
-                                              counted(std::ssize(surveys), "recording"))),
-        (bad->hint.empty() || (all && requests.size() == 1 && !request.skips())
-             ? bad->hint
-             : bad->hint + "; ") +
-            (all ? requests.size() > 1 || request.skips() ? "nothing remains to transcribe" : ""
-                 : kSkipAdvice));
-  });
+  together(mesh.world(), [&] { require_readable(requests, surveys, request.skips()); });
   const auto mine =
       share_of(surveys, mesh.coordinates()[Axis::data], mesh.layout().size(Axis::data));
   std::vector<RecordingSource> sources;
@@ -372,8 +350,8 @@ void add_options(CommandLine& app, TranscribeRequest& r) {
   app.add_option("--channel", r.channel,
                  "channel of recordings with several: average, or a number from 0");
   app.add_option("--on-bad", r.on_bad,
-                 "stop: end at the first recording that cannot be read (exit code 3); skip: leave "
-                 "such recordings out and list them")
+                 "stop: refuse recordings that cannot be read and name them (exit code 3); skip: "
+                 "leave them out and list them")
       .one_of({"stop", "skip"})
       .shows_default();
   add_ema_option(app, r.model.ema);

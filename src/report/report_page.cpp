@@ -277,7 +277,8 @@ std::string badge(const ReportedRun& run) {
 std::string warnings(const ReportedRun& run) {
   std::string out;
   if (!run.state.empty())
-    out += fmt::format("<p class={}>{}</p>", untrained(run.fate) ? "note" : "warn",
+    out += fmt::format("<p class={}>{}</p>",
+                       untrained(run.fate) || run.fate == Fate::running ? "note" : "warn",
                        escape_html(run.state));
   for (const std::string& note : run.notes) out += "<p class=warn>" + escape_html(note) + "</p>";
   for (std::string_view line : run.summary)

@@ -13,6 +13,7 @@
 #include "src/core/file.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 
 namespace choir::report {
@@ -104,6 +105,16 @@ std::vector<std::string> run_folders(const std::string& folder) {
     throw DataError(fmt::format("no run is below '{}'", folder),
                     "a run directory holds deck.json, log.txt, metrics.jsonl and checkpoints/");
   return found;
+}
+
+bool never_began(const ReportedRun& run) {
+  return run.fate == Fate::failed && run.starts.empty() && run.steps_done() == 0;
+}
+
+std::string note_on_refused(std::int64_t runs, const std::string& remedy) {
+  if (runs == 0) return {};
+  return fmt::format("{} refused before the first step {} not shown; {} {}\n", counted(runs, "run"),
+                     runs == 1 ? "is" : "are", remedy, runs == 1 ? "it" : "them");
 }
 
 std::vector<std::string> run_states() {

@@ -33,6 +33,12 @@ struct ListedRun {
   std::string revision;                     ///< of the program that ran last; "" if unknown
 };
 
+/// True for a run whose only starts were refused, so that it has neither a step nor a save.
+bool never_began(const ReportedRun& run);
+/// A line on refused runs that a list or page of a folder leaves out; "" for none. `remedy`
+/// completes it: "--all shows".
+std::string note_on_refused(std::int64_t runs, const std::string& remedy);
+
 /// The values of ListedRun::state.
 std::vector<std::string> run_states();
 

@@ -111,7 +111,7 @@ struct ReportedRun {
   std::vector<SampleText> samples;   ///< a few over the whole run, the last among them
   std::size_t sample_count = 0;
   std::vector<EvaluationRecord> evaluations;  ///< see read_records()
-  WorstSamples worst;                         ///< see read_worst()
+  std::vector<WorstSamples> worst;            ///< see read_worst()
   std::map<std::string, DeckEntry> deck;
   std::vector<std::string> deck_files;  ///< included decks, then the one that was given
   std::string deck_crc32c;              ///< of deck.json, 8 hexadecimal digits; "" without it

@@ -309,22 +309,23 @@ std::string evaluations_section(const std::vector<ReportedRun>& runs) {
 
 std::string worst_section(const std::vector<ReportedRun>& runs) {
   std::string body;
-  for (const ReportedRun& run : runs) {
-    const WorstSamples& worst = run.worst;
-    if (worst.samples.empty()) continue;
-    std::string rows;
-    for (const WorstSample& sample : worst.samples)
-      rows += fmt::format(
-          "<tr><td>{}</td><td>{}</td><td class=n>{} of {}</td><td>{}</td><td>{}</td></tr>",
-          escape_html(sample.place), escape_html(sample.set), sample.errors, sample.units,
-          escape_html(sample.reference), escape_html(sample.answer));
-    body += fmt::format(
-        "<div class=\"card wide\">{}<table><tr><th>recording</th><th>set</th><th "
-        "class=n>errors</th><th>reference</th><th>hypothesis</th></tr>{}</table><p class=note>The "
-        "samples with the most wrong words in the last evaluation, after step {}{}.</p></div>",
-        name_if_several(runs, run), rows, worst.step,
-        worst.source.empty() ? "" : ", with " + escape_html(worst.source));
-  }
+  for (const ReportedRun& run : runs)
+    for (const WorstSamples& worst : run.worst) {
+      std::string rows;
+      for (const WorstSample& sample : worst.samples)
+        rows += fmt::format(
+            "<tr><td>{}</td><td>{}</td><td class=n>{} of {}</td><td>{}</td><td>{}</td></tr>",
+            escape_html(sample.place), escape_html(sample.set), sample.errors, sample.units,
+            escape_html(sample.reference), escape_html(sample.answer));
+      body += fmt::format(
+          "<div class=\"card wide\">{}<table><tr><th>recording</th><th>set</th><th "
+          "class=n>errors</th><th>reference</th><th>hypothesis</th></tr>{}</table><p "
+          "class=note>The samples with the most wrong words in the last evaluation {}, after step "
+          "{}.</p></div>",
+          name_if_several(runs, run), rows,
+          worst.source.empty() ? "of the data of the run" : "with " + escape_html(worst.source),
+          worst.step);
+    }
   return body.empty() ? "" : section("Most errors", body);
 }
 

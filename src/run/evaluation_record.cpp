@@ -27,8 +27,10 @@ std::vector<std::pair<std::string, double>> values_of(const std::vector<Validati
 
 namespace {
 
-/// Six digits behind the point; a negative number that is rounded to zero has no sign.
+/// Six digits behind the point; a negative number that is rounded to zero has no sign. A number
+/// that is not finite is "null", as in JSON.
 std::string six_digits(double value) {
+  if (!std::isfinite(value)) return "null";
   std::string text = fmt::format("{:.6f}", value);
   if (text == "-0.000000") text.erase(0, 1);
   return text;
@@ -230,13 +232,9 @@ KeptRecords read_records(const std::string& path) {
   return kept;
 }
 
-std::string keep_worst(const std::string& run, const WorstSamples& worst) {
-  const std::string path = run + "/worst_samples.jsonl";
-  std::error_code failed;
-  if (worst.samples.empty()) {
-    std::filesystem::remove(path, failed);
-    return "";
-  }
+namespace {
+
+std::string lines_of_worst(const WorstSamples& worst) {
   std::string lines;
   for (const WorstSample& sample : worst.samples) {
     nlohmann::ordered_json json;
@@ -250,6 +248,25 @@ std::string keep_worst(const std::string& run, const WorstSamples& worst) {
     json["hypothesis"] = sample.answer;
     lines += dumped_safely(json) + "\n";
   }
+  return lines;
+}
+
+}  // namespace
+
+std::string keep_worst(const std::string& run, const WorstSamples& worst) {
+  constexpr std::size_t kMostSources = 8;
+  const std::string path = run + "/worst_samples.jsonl";
+  std::vector<WorstSamples> all = read_worst(path);
+  std::erase_if(all, [&](const WorstSamples& kept) { return kept.source == worst.source; });
+  if (!worst.samples.empty()) all.push_back(worst);
+  if (all.size() > kMostSources) all.erase(all.begin());
+  std::error_code failed;
+  if (all.empty()) {
+    std::filesystem::remove(path, failed);
+    return "";
+  }
+  std::string lines;
+  for (const WorstSamples& kept : all) lines += lines_of_worst(kept);
   try {
     write_whole_file(path, lines);
     return "";
@@ -258,10 +275,10 @@ std::string keep_worst(const std::string& run, const WorstSamples& worst) {
   }
 }
 
-WorstSamples read_worst(const std::string& path) {
+std::vector<WorstSamples> read_worst(const std::string& path) {
   constexpr std::size_t kMostMiB = 16;
-  WorstSamples worst;
-  if (!std::filesystem::exists(path)) return worst;
+  std::vector<WorstSamples> all;
+  if (!std::filesystem::exists(path)) return all;
   for (const std::string& line : split(read_capped_file(path, kMostMiB).text, '\n')) {
     if (trim(line).empty()) continue;
     json object;
@@ -276,16 +293,17 @@ WorstSamples read_worst(const std::string& path) {
       return is ? found->get<std::int64_t>() : -1;
     };
     if (!object.is_object() || whole("errors") < 0) continue;
-    worst.step = whole("step");
-    worst.source = text_in(object, "source");
-    worst.samples.push_back({.set = text_in(object, "set"),
-                             .place = text_in(object, "recording"),
-                             .reference = text_in(object, "reference"),
-                             .answer = text_in(object, "hypothesis"),
-                             .errors = whole("errors"),
-                             .units = whole("words")});
+    const std::string source = text_in(object, "source");
+    if (all.empty() || all.back().source != source) all.push_back({.step = 0, .source = source});
+    all.back().step = whole("step");
+    all.back().samples.push_back({.set = text_in(object, "set"),
+                                  .place = text_in(object, "recording"),
+                                  .reference = text_in(object, "reference"),
+                                  .answer = text_in(object, "hypothesis"),
+                                  .errors = whole("errors"),
+                                  .units = whole("words")});
   }
-  return worst;
+  return all;
 }
 
 }  // namespace choir

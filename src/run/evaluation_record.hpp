@@ -53,18 +53,19 @@ std::string evaluations_file(const std::string& checkpoint);
 /// not be written, a message: an evaluation of a run in a read-only folder is no failure. Local.
 std::string keep_records(const std::vector<EvaluationRecord>& records);
 
-/// The samples with the most errors in the last evaluation of a run.
+/// The samples with the most errors in the last evaluation of some data.
 struct WorstSamples {
   std::int64_t step = 0;
   std::string source;  ///< overrides of the evaluation; "" for the data of the run
   std::vector<WorstSample> samples;
 };
-/// Replaces RUN/worst_samples.jsonl, one line for each sample, or removes it if there is none.
-/// Returns "" or, if the file could not be written, a message. Local.
+/// Replaces the lines of this source in RUN/worst_samples.jsonl, one for each sample; the file
+/// keeps those of a few other sources, and is removed if it has none. Returns "" or, if the file
+/// could not be written, a message. Local.
 std::string keep_worst(const std::string& run, const WorstSamples& worst);
-/// Reads the file that keep_worst() wrote, without lines that are damaged; nothing if there is no
-/// file. Local.
-WorstSamples read_worst(const std::string& path);
+/// Reads the file that keep_worst() wrote, without lines that are damaged, by source, the newest
+/// last; nothing if there is no file. Local.
+std::vector<WorstSamples> read_worst(const std::string& path);
 
 struct KeptRecords {
   /// By set and step. Evaluations of the same data with the same results, up to the rounding of

@@ -3,22 +3,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <limits>
-#include <map>
 #include <memory>
-#include <span>
 #include <sstream>
 #include <unordered_map>
 
 #include "src/comm/agreement.hpp"
 #include "src/core/hash.hpp"
 #include "src/core/hints.hpp"
+#include "src/core/json_value.hpp"
 #include "src/store/collectives.hpp"
 #include "src/store/directory.hpp"
 #include "src/store/encoding.hpp"
@@ -186,19 +183,72 @@ void refuse_other_folder(const fs::path& path) {
                        "name one of its runs: " + listed(runs));
 }
 
-/// The last line of the log that tells how the run ended with an error: "ended with exit code 3:
-/// ..."; "" if there is none.
-std::string end_of_run(const fs::path& run) {
+/// The course of a run by the lines of its log.
+struct RunSoFar {
+  std::string end;         ///< "ended with exit code 3: ..."; "" if it did not end with an error
+  std::int64_t step = -1;  ///< the last one that is logged; -1: none
+};
+
+RunSoFar course_of_run(const fs::path& run) {
+  constexpr std::string_view kEnd = "[E] ended with exit code ", kStep = "][I] step=";
   std::ifstream log(run / "log.txt", std::ios::binary);
-  std::string line, end;
+  std::string line;
+  RunSoFar course;
   while (std::getline(log, line)) {
-    const std::size_t at = line.find("[E] ended with exit code ");
-    if (at != std::string::npos)
-      end = line.substr(at + 4);
+    if (const std::size_t at = line.find(kEnd); at != std::string::npos)
+      course.end = line.substr(at + 4);
     else if (line.find("][I] ") != std::string::npos)
-      end.clear();  // a later start
+      course.end.clear();  // a later start
+    if (const std::size_t at = line.find(kStep); at != std::string::npos)
+      course.step = std::strtoll(line.c_str() + at + kStep.size(), nullptr, 10);
   }
-  return end;
+  return course;
+}
+
+/// "first after step 500 (checkpoint.interval)", by the deck of a run that has done `step` steps;
+/// "" if the deck cannot be read or saves nothing.
+std::string first_save(const fs::path& run, std::int64_t step) {
+  std::ifstream file(run / "deck.json", std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  const nlohmann::json deck = json_unless_broken(text.str());
+  const auto number = [&](const char* section, const char* key) -> std::int64_t {
+    if (!deck.is_object() || !deck.contains(section) || !deck[section].is_object()) return 0;
+    const auto value = deck[section].find(key);
+    const bool is = value != deck[section].end() && value->is_number_integer();
+    return is ? value->get<std::int64_t>() : 0;
+  };
+  const std::int64_t interval = number("checkpoint", "interval");
+  if (interval <= 0) return {};
+  std::string first;
+  std::int64_t earliest = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [section, key] :
+       {std::pair("checkpoint", "interval"), std::pair("eval", "interval"),
+        std::pair("train", "max_steps")})
+    if (const std::int64_t at = number(section, key); at > step && at < earliest) {
+      earliest = at;
+      first = fmt::format("first after step {} ({}.{})", at, section, key);
+    }
+  return first;
+}
+
+struct Explained {
+  std::string what, hint;
+};
+
+Explained no_checkpoint(const std::string& run, const std::string& folder) {
+  const RunSoFar course = course_of_run(run);
+  if (!course.end.empty())
+    return {fmt::format("no checkpoint in {}: its run {}", folder, course.end),
+            "remove the cause, and start the run again with the same command"};
+  const std::string first = first_save(run, course.step);
+  if (course.step < 0 || first.empty())
+    return {"no checkpoint in " + folder, "a run saves one every checkpoint.interval steps"};
+  return {fmt::format("no checkpoint in {} yet: its run is at step {} and saves {}", folder,
+                      course.step, first),
+          fmt::format("wait for that step, or save and stop now: touch {}; the command that began "
+                      "the run continues it, also if it no longer runs",
+                      (fs::path(run) / "stop_now").string())};
 }
 
 }  // namespace
@@ -321,6 +371,22 @@ std::optional<Checkpoint> find_newest_valid(const std::string& folder, Communica
   throw_agreed(world, what, baseless ? kBaseHint : "move them away to start from the beginning");
 }
 
+namespace {
+
+/// Collective. Throws the StorageError for a run, whose checkpoints are in `folder`, that has none.
+[[noreturn]] void refuse_without_checkpoint(const std::string& run, const std::string& folder,
+                                            Communicator& world) {
+  Explained why;
+  together(world, [&] {
+    if (world.rank() == 0) why = no_checkpoint(run, folder);
+  });
+  share_text(world, why.what);
+  share_text(world, why.hint);
+  throw_agreed(world, why.what, why.hint);
+}
+
+}  // namespace
+
 Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify verify,
                            const PhaseProgress& progress) {
   std::string folder;  // "" when `path` itself is the checkpoint
@@ -348,14 +414,7 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
   if (!folder.empty()) {
     auto found = find_newest_valid(folder, world, verify, progress);
     if (found) return *std::move(found);
-    std::string end;
-    together(world, [&] {
-      if (world.rank() == 0) end = end_of_run(path);
-    });
-    share_text(world, end);
-    throw_agreed(world, "no checkpoint in " + folder + (end.empty() ? "" : ": its run " + end),
-                 end.empty() ? "a run saves one every checkpoint.interval steps"
-                             : "remove the cause, and start the run again with the same command");
+    refuse_without_checkpoint(path, folder, world);
   }
   Checkpoint found;
   const PassedOver problem = examine(path, world, verify, progress, found);
@@ -470,135 +529,6 @@ void load_shared_checkpoint(const Checkpoint& checkpoint, const std::vector<Stor
   if (sharers.size() == 1) return;
   for (const StoredTensor& tensor : tensors)
     if (!tensor.consume) share_pieces(tensor, sharers);
-}
-
-namespace {
-
-/// A tensor of a checkpoint and the file that has its bytes.
-struct TensorPlace {
-  TensorRecord record;
-  std::string file;
-};
-
-std::map<std::string, TensorPlace> places_of(const Checkpoint& checkpoint) {
-  const fs::path folder(checkpoint.path);
-  std::map<std::string, TensorPlace> places;
-  for (const TensorRecord& record : checkpoint.manifest.tensors)
-    places[record.name] = {record, (folder / kStateName).string()};
-  for (const BaseFile& base : checkpoint.manifest.bases)
-    for (const TensorRecord& record : base.tensors)
-      places[record.name] = {record, (fs::path(base.path) / kStateName).string()};
-  return places;
-}
-
-/// The elements in which two tensors of one type and shape differ.
-struct ElementDifference {
-  std::int64_t first = -1;  ///< the first element whose bits differ; -1 if there is none
-  // The following are known of reals alone. An element that is finite in only one of the tensors
-  // makes them infinite or NaN.
-  double largest = 0;   ///< of |a - b|
-  double relative = 0;  ///< the largest |a - b| / max(|a|, |b|)
-  double squares = 0;   ///< the sum of (a - b)^2
-  double of_first = 0;  ///< the sum of a^2
-
-  double norm() const { return std::sqrt(squares); }
-  /// The norm of the difference as a part of the norm of `a`.
-  double share() const { return squares == 0 ? 0 : std::sqrt(squares / of_first); }
-};
-
-void raise_to(double& largest, double value) {
-  if (value > largest || std::isnan(value)) largest = value;
-}
-
-/// Adds the numbers of two arrays of reals to the difference.
-void add_reals(ElementDifference& to, std::span<const double> a, std::span<const double> b) {
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    to.of_first += a[i] * a[i];
-    if (std::memcmp(&a[i], &b[i], sizeof a[i]) == 0) continue;
-    const double distance = std::abs(a[i] - b[i]);
-    const double scale = std::max(std::abs(a[i]), std::abs(b[i]));
-    to.squares += distance * distance;
-    raise_to(to.largest, distance);
-    if (distance != 0) raise_to(to.relative, distance / scale);
-  }
-}
-
-/// Compares two tensors of one type and shape, piece by piece.
-ElementDifference difference_of(const TensorPlace& a, const TensorPlace& b) {
-  constexpr std::int64_t kPiece = std::int64_t{1} << 22;
-  const File one(a.file, File::Mode::read), other(b.file, File::Mode::read);
-  const auto size = static_cast<std::int64_t>(size_of(a.record.dtype));
-  const Encoding encoding = encoding_of(a.record.dtype);
-  const bool reals = can_convert(encoding, Encoding::f64);
-  std::vector<std::byte> left(kPiece), right(kPiece);
-  std::vector<double> here, there;
-  ElementDifference found;
-  for (std::int64_t at = 0; at < a.record.bytes(); at += kPiece) {
-    const std::int64_t bytes = std::min(kPiece, a.record.bytes() - at), count = bytes / size;
-    one.read_at(left.data(), bytes, a.record.offset + at);
-    other.read_at(right.data(), bytes, b.record.offset + at);
-    const auto [differs, same] = std::mismatch(left.begin(), left.begin() + bytes, right.begin());
-    if (found.first < 0 && differs != left.begin() + bytes)
-      found.first = (at + (differs - left.begin())) / size;
-    if (!reals) {
-      if (found.first >= 0) break;
-      continue;
-    }
-    here.resize(static_cast<std::size_t>(count));
-    there.resize(static_cast<std::size_t>(count));
-    for (const auto& [from, to] : {std::pair(&left, &here), std::pair(&right, &there)})
-      convert(from->data(), encoding, reinterpret_cast<std::byte*>(to->data()), Encoding::f64,
-              count);
-    add_reals(found, here, there);
-  }
-  return found;
-}
-
-std::string text_of(const ElementDifference& difference, const TensorRecord& record) {
-  std::string text =
-      fmt::format("first at element {} of {}", difference.first, record.shape.count());
-  if (!std::isfinite(difference.largest)) return text + "; a number is not finite";
-  if (can_convert(encoding_of(record.dtype), Encoding::f64))
-    text += fmt::format(
-        "; largest difference {:.2e}, relative {:.2e}; norm of the difference {:.2e} of {:.2e}",
-        difference.largest, difference.relative, difference.norm(), std::sqrt(difference.of_first));
-  return text;
-}
-
-std::string form_of(const TensorRecord& record) {
-  return fmt::format("{} {}", name_of(record.dtype), to_string(record.shape));
-}
-
-}  // namespace
-
-CheckpointComparison compare_tensors(const Checkpoint& a, const Checkpoint& b) {
-  const std::map<std::string, TensorPlace> here = places_of(a), there = places_of(b);
-  CheckpointComparison result{.differences = {}, .tensors = here.size(), .bytes = 0};
-  // Tensors that cannot be compared come first, then those with the largest share.
-  std::multimap<double, std::string, std::greater<>> lines;
-  constexpr double kWorst = std::numeric_limits<double>::infinity();
-  for (const auto& [name, place] : here) {
-    const auto found = there.find(name);
-    if (found == there.end()) {
-      lines.emplace(kWorst, fmt::format("{}: only in {}", name, a.path));
-      continue;
-    }
-    const TensorRecord &one = place.record, &two = found->second.record;
-    result.bytes += one.bytes();
-    if (one.dtype != two.dtype || one.shape != two.shape) {
-      lines.emplace(kWorst, fmt::format("{}: {} and {}", name, form_of(one), form_of(two)));
-      continue;
-    }
-    const ElementDifference difference = difference_of(place, found->second);
-    const double share = difference.share();
-    if (difference.first >= 0)
-      lines.emplace(std::isnan(share) ? kWorst : share,
-                    fmt::format("{}: {}", name, text_of(difference, one)));
-  }
-  for (const auto& [name, place] : there)
-    if (!here.contains(name)) lines.emplace(kWorst, fmt::format("{}: only in {}", name, b.path));
-  for (auto& [share, line] : lines) result.differences.push_back(std::move(line));
-  return result;
 }
 
 }  // namespace choir

@@ -98,18 +98,6 @@ void load_shared_checkpoint(const Checkpoint& checkpoint, const std::vector<Stor
                             Communicator& world, Communicator& sharers,
                             const PhaseProgress& progress = {});
 
-struct CheckpointComparison {
-  /// A line for each tensor that differs: where first, and for reals by how much. Tensors that
-  /// cannot be compared come first, then those whose difference is largest beside their norm.
-  std::vector<std::string> differences;
-  std::size_t tensors = 0;  ///< of the first checkpoint
-  std::int64_t bytes = 0;   ///< of its tensors that the second one has, too
-};
-
-/// Local. Compares the tensors of two opened checkpoints, and those of their bases, bit for bit.
-/// Throws StorageError if a file cannot be read.
-CheckpointComparison compare_tensors(const Checkpoint& a, const Checkpoint& b);
-
 /// Local. The versions of HDF5 at run time and at compile time.
 std::pair<std::string, std::string> hdf5_versions();
 

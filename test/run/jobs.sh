@@ -164,6 +164,8 @@ words "the dry run of a job" 0 " $choir train $debug" "job: a dry run: the deck 
 words "... on the nodes that the job file requests" 0 "BATCH_SYSTEM= slurm NUM_OF_NODES= 1 TOTAL_NUM_RANKS= 2 RANKS_PER_NODE= 2" \
   "\$ srun -n 2 --ntasks-per-node 2 " "those that the header of jobs/generic.slurm requests"
 look "... starts nothing" absent "$work/rehearsed/log.txt"
+try env SITE=generic DECK="$debug" OVERRIDES="data.train=gone.txt" bash jobs/polaris.pbs --dry-run
+words "... of data that are not there" 3 "gone.txt" "settings stand behind the deck: bash jobs/polaris.pbs --dry-run $debug KEY=VALUE"
 try env SITE=generic RANKS=3 bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed" parallel.tensor=2
 words "... of ranks that the deck does not divide" 2 "3 ranks cannot be divided by parallel.tensor 2" "nothing is started"
 try env SITE=generic RANKS=16 RANKS_PER_NODE=4 bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" \

@@ -327,7 +327,7 @@ expect "a property without a share" 2 "--held-out-by requires --held-out"
 echo nothing >clips/ann/3.wav
 : >clips/bob/5.wav
 run 0 prepare manifest clips --out never.json
-expect "two bad recordings" 3 "2 of 20 recordings are bad" "ann/3.wav" "bob/5.wav" "--on-bad skip leaves them out"
+expect "two bad recordings" 3 "2 of 20 recordings are bad" "ann/3.wav: unreadable: " "bob/5.wav: empty file: " "--on-bad skip leaves such recordings out"
 check "... and no manifest" absent never.json
 run 0 prepare manifest clips --out most.json --on-bad skip
 expect "... are left out" 0 "recordings  18," "left out    2 recordings that cannot be read" "ann/3.wav"

@@ -127,6 +127,12 @@ run 0 report a
 check "... and the report says nothing of a failure" lacks a/report.html "nded with exit code"
 run 2 train "$debug" run.dir=fresh 'data.train=["gone.txt"]'
 check "a first start that fails leaves its reason in its log" has fresh/log.txt "ended with exit code 3"
+cp -r fresh kept/refused
+run 0 report kept
+expect "the page of a folder leaves it out" 0 "1 run refused before the first step is not shown; the path of a run shows it"
+check "... with its reason" lacks kept/report.html "gone.txt"
+run 0 report kept/one kept/refused --out named.html
+check "... unless it is named" has named.html "gone.txt"
 
 # The times of the ranks are records of metrics.jsonl; the last step is the one that was done, and the newest checkpoint is named.
 train 2 times watch.ranks=5 log.interval=7 train.max_steps=20 fault.enable=true fault.stop_step=16

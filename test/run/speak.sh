@@ -41,6 +41,14 @@ run 1 speak codec corpus/1.wav corpus/2.wav --out x.wav
 expect "two recordings in one file" 2 "there are 2 recordings" "-> name a folder: --out x"
 run 1 speak codec no.wav --out x.wav
 expect "no recording" 3 "no.wav"
+echo nothing >corpus/text.wav
+run 2 speak codec corpus/1.wav no.wav corpus/text.wav --out some
+expect "two of three cannot be read" 3 "2 of 3 recordings are bad:" "no.wav: missing file: " "corpus/text.wav: unreadable: " \
+  "--on-bad skip leaves such recordings out"
+check "... and nothing is written" absent some/1.wav
+run 2 speak codec corpus/1.wav no.wav corpus/text.wav --out some --on-bad skip
+expect "... and are left out" 0 "no.wav: left out: missing file: " "corpus/text.wav: left out: unreadable: " "1 recording," "; 2 skipped"
+check "... the first is spoken" cmp out.wav some/1.wav
 run 1 speak codec --out x.wav
 expect "nothing to say" 2 "give either sound files or --codes"
 

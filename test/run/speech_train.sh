@@ -58,8 +58,10 @@ run 2 eval straight
 cp straight/worst_samples.jsonl worst_of_two.jsonl
 run 1 eval straight
 check "... the same ones on two ranks" cmp worst_of_two.jsonl straight/worst_samples.jsonl
+run 1 eval straight 'data.val=["train"]'
 run 0 report straight --out straight.html
-check "... are in the report" has straight.html "Most errors"
+check "... are in the report" has straight.html "in the last evaluation of the data of the run, after step 12"
+check "... beside those of other data" has straight.html "in the last evaluation with data.val="
 run 0 runs straight
 expect "the list of runs" 0 "score" "WER "
 run 0 runs straight --json
@@ -137,7 +139,7 @@ check "... which stays as it is" eval '! ls unlabelled/labels.* unlabelled/token
 tr 'a-z' 'A-Z' <digits/val.json | sed -E 's/"AUDIO_FILEPATH":"([^"]*)"/"audio_filepath":"\L\1"/; s/"(OFFSET|DURATION|TEXT|ID|LANG|SPEAKER)"/"\L\1"/g' >digits/upper.json
 run 1 eval manifests 'data.val=["digits/upper.json"]'
 expect "capitals that the run does not have count as errors" 0 "texts have characters that the model cannot write (" \
-  "the loss is without them" "'upper': no loss, WER 100.00 %" "val_wer=1" \
+  "the loss is without them" "'upper': no loss (no target: " "val_wer=1" \
   "\`choir prepare manifest digits/upper.json --lower-case --out digits/upper_plain.json\`"
 run 1 prepare manifest digits/upper.json --lower-case --out digits/upper_plain.json
 run 1 eval manifests 'data.val=["digits/upper_plain.json"]'
@@ -193,6 +195,15 @@ expect "... or has a head of its own" 0 "begin anew" "labels.char-" "eval.interv
 run 1 eval anew 'data.val=["digits/few.json"]'
 expect "other data replace the validation sets of a run" 0 "replaces the validation data of the run (own)" "'few': loss"
 check "... all of them" lacks out "'own': loss"
+# Texts that the units cannot write: the way out that the refusal names works, and an evaluation tells why it has no loss.
+sed 's/"text":"/"text":"\xc3\x96/' digits/few.json >digits/letters.json
+train_speech 1 letters checkpoint.init_from=manifests 'data.train=["digits/letters.json"]' 'data.val=[]' train.max_steps=1
+expect "texts in other letters" 3 "characters outside the vocabulary" "train a new head: 'checkpoint.init_skip=[\"head.*\"]'"
+train_speech 1 letters checkpoint.init_from=manifests 'data.train=["digits/letters.json"]' 'data.val=[]' train.max_steps=1 \
+  'checkpoint.init_skip=["head.*"]'
+expect "... with a new head" 0 "begin anew" "summary:"
+run 1 eval manifests 'data.val=["digits/letters.json"]'
+expect "... have no loss" 0 "no loss (no target: " "val_loss=null"
 cp -r val spelt
 run 1 prepare tokens spelt --tokenizer manifests
 expect "labels in the units of a run" 0 "written     spelt/labels.manifests.bin"

@@ -10,7 +10,19 @@ expect "a checkpoint holds the same tensors as itself" 0 "EQUAL: " "bit for bit"
 run 1 inspect good/checkpoints/step_00000010 --compare good
 expect "... and others than the next one" 1 "DIFFERENT: " "first at element "
 check "... with the size of the difference" matches stdout "^  [^ ]+: first at .*; largest difference [0-9.e+-]+, relative [0-9.e+-]+; norm of the difference [0-9.e+-]+ of [0-9.e+-]+$"
+check "... group by group" matches stdout "^  optimizer/m: [0-9]+ of [0-9]+ equal, [0-9]+ differ, at most by [0-9.]+e-[0-9]+$"
+check "... the weights too" matches stdout "^  parameters: 0 of [0-9]+ equal, [0-9]+ differ, at most by "
 check "... of the ten worst" test "$(grep -c "first at" stdout)" = 10
+# A run that has not saved yet tells when it will.
+mkdir -p young/checkpoints
+cp good/log.txt young
+sed 's/"interval": 10,/"interval": 400,/; s/"max_steps": 20,/"max_steps": 900,/' good/deck.json >young/deck.json
+for words in "inspect young" "eval young" "generate young --prompt a"; do
+  # shellcheck disable=SC2086
+  run 0 $words
+  expect "a run without a checkpoint: $words" 6 "no checkpoint in young/checkpoints yet: its run is at step 20 and saves first after step 400 (checkpoint.interval)" \
+    "touch young/stop_now"
+done
 damage() { rm -rf damaged; cp -r good damaged; }
 falls_back() {  # falls_back NAME WORDS
   train 2 damaged

@@ -256,10 +256,56 @@ printf '{"audio_filepath":"%s"}\n' a.wav cut.flac >cut.json
 for arguments in "a.wav cut.flac" "--manifest cut.json --out never.json"; do
   # shellcheck disable=SC2086
   run 2 transcribe run $arguments
-  expect "... beside others: $arguments" 3 "encode it again from its source; use --on-bad skip to continue with the others"
+  expect "... beside others: $arguments" 3 "encode it again from its source; --on-bad skip leaves such recordings out"
 done
 run 0 transcribe run a.wav cut.flac --on-bad skip
 expect "... may be left out" 0 "cut.flac: left out" "1 skipped"
+# Every command that reads a manifest names all of its bad lines at once, in the same words.
+{
+  head -n 1 digits/val.json
+  echo '{"audio_filepath":"gone.wav","duration":1.0,"text":"one"}'
+  echo '{"audio_filepath": 3'
+  echo '{"audio_filepath":"gone.wav","duration":"long","text":"two"}'
+} >digits/three.json
+while read -r arguments; do
+  # shellcheck disable=SC2086
+  run 0 $arguments
+  expect "three of four lines are bad: $arguments" 3 "3 of 4 " " are bad:" "digits/three.json:2: missing file: cannot open '" "digits/gone.wav'" \
+    "digits/three.json:3: not JSON: column " 'digits/three.json:4: bad line: "duration" is not a number' "skip leaves such "
+done <<END
+transcribe run --manifest digits/three.json
+eval run data.val=digits/three.json
+prepare manifest digits/three.json --out never.json
+prepare audio digits/three.json --out never
+END
+# Recordings in tars are named as such, with the commands that read them.
+packed_tars=0
+mkdir tarred shar
+cp a.wav 0.wav
+tar cf tarred/audio_0.tar 0.wav
+echo '{"audio_filepath":"0.wav","duration":1.0,"text":"three","shard_id":0}' >tarred/manifest_0.json
+tar cf shar/recording.000000.tar 0.wav
+echo '{"id":"0","start":0,"duration":1.0,"type":"MonoCut","channel":0,"supervisions":[]}' >shar/cuts.000000.jsonl
+for path in 'tarred/manifest__OP_0..0_CL_.json' shar; do
+  for words in "transcribe run --manifest" "prepare manifest --out never.json"; do
+    # shellcheck disable=SC2086
+    run 0 $words "$path"
+    expect "$words $path" 3 "whose recordings are in tars" "choir prepare audio $path --out FOLDER"
+  done
+  run 0 prepare audio "$path" --out "packed_$((packed_tars += 1))"
+  expect "... which reads it" 0 "1 utterance"
+done
+run 0 transcribe run --manifest tarred/manifest_0.json
+expect "a manifest of members" 3 "'0.wav' is a member of a tar" "unpack the tars beside the manifest"
+tar xf tarred/audio_0.tar -C tarred
+run 0 transcribe run --manifest tarred/manifest_0.json
+expect "... unpacked" 0 "transcribed 1 recording,"
+echo '{"id":"m","type":"MixedCut","duration":1.0,"tracks":[]}' >mixed.jsonl
+for words in "transcribe run --manifest" "prepare manifest --out never.json" "prepare audio --out never"; do
+  # shellcheck disable=SC2086
+  run 0 $words mixed.jsonl
+  expect "a mixture: $words" 3 "it is a MixedCut, which mixes or joins several cuts" 'save_audios("FOLDER").to_file("OUT.jsonl")'
+done
 # The command that `prepare manifest --no-text` prints works.
 run 0 prepare manifest digits --out silent.json --no-text
 expect "a manifest without texts" 0 "transcribe RUN --manifest silent.json"
@@ -272,7 +318,7 @@ run 0 transcribe run missing.wav
 check "a single recording leaves no others" lacks out "nothing remains"
 for ranks in 0 2; do
   run $ranks transcribe run nan.wav --on-bad skip
-  expect "... but nothing else remains, on $ranks ranks" 3 "nan.wav: " "nothing remains to transcribe"
+  expect "... but nothing else remains, on $ranks ranks" 3 "nan.wav: " "nothing remains"
 done
 run 0 transcribe run missing.wav nan.wav --on-bad skip
 expect "... nor beside one that is not there" 3 "missing.wav: " "none of 2 recordings could be read"

@@ -1,8 +1,10 @@
 #pragma once
 // Faults of an utterance: the kinds that reports count, the error that carries one, and the
 // reaction of a run to bad data.
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "choir/core/error.hpp"
 
@@ -40,6 +42,29 @@ class AudioError : public DataError {
  private:
   AudioFault fault_;
 };
+
+/// The bad ones among utterances or recordings: all are counted, and the first ones are named.
+class BadList {
+ public:
+  /// `cause` is a sentence; an error adds its kind and its hint.
+  void add(const std::string& place, const std::string& cause, const std::string& hint);
+  void add(const std::string& place, const AudioError& error);
+
+  std::int64_t count() const { return count_; }
+  /// At most four of them, "PLACE: CAUSE".
+  const std::vector<std::string>& named() const { return named_; }
+  /// Throws the DataError that names them: the only one alone, or "3 of 4 THINGs WHERE are bad" and
+  /// a line each. `remedy` follows the hints to the causes.
+  [[noreturn]] void refuse(std::int64_t of, const char* thing, const std::string& remedy,
+                           const std::string& where = {}) const;
+
+ private:
+  std::int64_t count_ = 0;
+  std::vector<std::string> named_, hints_;  // each hint once
+};
+
+/// The remedy of commands whose --on-bad skip has no bound.
+inline constexpr const char* kSkipsBad = "--on-bad skip leaves such recordings out";
 
 /// Reaction to a bad utterance or recording: the run stops, or leaves it out, counts and names it.
 enum class OnBad { stop, skip };

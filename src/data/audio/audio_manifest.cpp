@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
@@ -93,6 +94,14 @@ std::string advice_on_manifest_line(const ManifestJson& json) {
           "IN --out OUT` renames it",
           other);
   return {};
+}
+
+bool is_cut(const ManifestJson& json) {
+  if (!json.is_object() || json.contains("audio_filepath")) return false;
+  if (json.contains("recording") || json.contains("tracks")) return true;
+  const auto type = json.find("type");
+  return type != json.end() && type->is_string() &&
+         type->get_ref<const std::string&>().ends_with("Cut");
 }
 
 void bad_line(const std::string& what) {
@@ -232,13 +241,24 @@ void refuse_other_kinds(const ManifestJson& cut) {
   if (type.empty() && cut.contains("tracks")) type = "MixedCut";
   if (type.empty() || type == "MonoCut") return;
   const std::string whole = dumped(cut);
-  if (type == "MixedCut" && whole.find("\"PaddingCut\"") != std::string::npos)
-    throw AudioError(AudioFault::refused, "it is a padded cut (a MixedCut with a PaddingCut)",
-                     "name the cuts before they were padded: padding is added here where it is "
-                     "needed");
-  throw AudioError(AudioFault::refused, fmt::format("it is a {}; only MonoCut is supported", type),
-                   "save mixtures and multi-channel cuts as MonoCuts with Lhotse first "
-                   "(cuts.save_audios)");
+  std::string what = fmt::format("it is a {}", type), remedy;
+  if (type == "MixedCut" && whole.find("\"PaddingCut\"") != std::string::npos) {
+    what = "it is a padded cut (a MixedCut with a PaddingCut)";
+    remedy = "name the cuts before they were padded: padding is added here where it is needed";
+  } else if (type == "MixedCut") {
+    what += ", which mixes or joins several cuts";
+    remedy =
+        "write what it sounds like to files, in Python: "
+        "lhotse.CutSet.from_file(\"IN\").save_audios(\"FOLDER\").to_file(\"OUT.jsonl\")";
+  } else if (type == "MultiCut") {
+    what += ", which has several channels";
+    remedy =
+        "make a cut of each channel, in Python: lhotse.CutSet.from_cuts(m for c in "
+        "lhotse.CutSet.from_file(\"IN\") for m in c.to_mono()).to_file(\"OUT.jsonl\")";
+  } else {
+    remedy = "remove its line: it has no recording";
+  }
+  throw AudioError(AudioFault::refused, what + "; only MonoCut is supported", remedy);
 }
 
 // Finds the file with the channel of the cut, and the index of that channel in the file.
@@ -470,9 +490,8 @@ class Reader {
         throw AudioError(AudioFault::bad_line, "not a JSON object", kManifestForm);
       if (json.contains("audio_filepath")) {
         add_nemo_line(json, place, manifest_);
-      } else if (advice_on_manifest_line(json).empty() &&
-                 (json.contains("recording") || json.contains("supervisions") ||
-                  json.contains("type"))) {
+      } else if (is_cut(json) || (advice_on_manifest_line(json).empty() &&
+                                  (json.contains("supervisions") || json.contains("type")))) {
         if (!place.shar.empty()) place.occurrence = of_id_[string_of(json, "id")]++;
         add_cut(json, place, options_.trim_to_supervisions, manifest_);
       } else {
@@ -617,6 +636,27 @@ std::vector<SharPart> shar_parts(const std::string& folder) {
   std::sort(parts.begin(), parts.end(),
             [](const SharPart& a, const SharPart& b) { return a.cuts < b.cuts; });
   return parts;
+}
+
+void refuse_tarred(const std::string& path) {
+  const std::string packs = fmt::format(
+      "`choir prepare audio {} --out FOLDER` reads them, and so does data.train or "
+      "data.val of a deck; as files: ",
+      as_typed({path}));
+  if (!fs::exists(path) && find_pattern(path))
+    throw DataError(
+        fmt::format("'{}' names tarred manifests of NeMo, whose recordings are in tars", path),
+        packs + "unpack the tars beside the manifests (tar xf), and name each manifest");
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return;
+  // Cuts in a folder of sound files have similar names and no tars.
+  const auto parts = shar_parts(path);
+  if (std::ranges::any_of(parts, [&](const SharPart& part) {
+        return fs::exists(fmt::format("{}/recording.{}.tar", path, part.number), ignored);
+      }))
+    throw DataError(fmt::format("'{}' is a Shar of Lhotse, whose recordings are in tars", path),
+                    packs + "in Python, lhotse.CutSet.from_shar(in_dir=\"" + path +
+                        "\").save_audios(\"FOLDER\").to_file(\"cuts.jsonl\")");
 }
 
 AudioManifest read_audio_manifests(const std::vector<std::string>& paths,

@@ -84,6 +84,10 @@ AudioManifest read_audio_manifests(const std::vector<std::string>& paths,
 std::vector<std::string> expand_shard_pattern(const std::string& pattern,
                                               std::vector<std::int64_t>* numbers = nullptr);
 
+/// Local. Throws DataError for a pattern of NeMo's tarred manifests and for a Shar of Lhotse: the
+/// recordings of both are in tars, and the caller reads files alone.
+void refuse_tarred(const std::string& path);
+
 /// Throws AudioError of AudioFault::bad_line.
 [[noreturn]] void bad_line(const std::string& what);
 
@@ -92,6 +96,9 @@ using ManifestJson = nlohmann::ordered_json;
 /// A hint for an object that is neither a line of NeMo nor a cut of Lhotse, if its keys tell what
 /// it is; else "".
 std::string advice_on_manifest_line(const ManifestJson& json);
+
+/// True for a line that is a cut of Lhotse, of a kind that is supported or not.
+bool is_cut(const ManifestJson& json);
 
 /// Parses one line. Throws AudioError: not_json or not_utf8 for a malformed line, bad_line for one
 /// that repeats a key or is too large.

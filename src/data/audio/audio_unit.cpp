@@ -277,19 +277,12 @@ class UnitDecoder {
     try {
       action();
     } catch (const AudioError& error) {
-      if (options_.stop_on_bad) {
-        const bool choose = error.fault() == AudioFault::channels && !options_.channel_hint.empty();
-        const std::string hint = choose ? options_.channel_hint : error.hint();
-        throw AudioError(
-            error.fault(),
-            fmt::format("{}: {}: {}", entry.place, name_of(error.fault()), error.what()),
-            (hint.empty() ? "" : hint + "; ") + options_.skip_hint);
-      }
+      const bool choose = error.fault() == AudioFault::channels && !options_.channel_hint.empty();
       outcomes_[i].left_out = OmittedEntry{.place = entry.place,
                                            .id = entry.id,
                                            .reason = std::string(name_of(error.fault())),
                                            .detail = error.what(),
-                                           .hint = error.hint(),
+                                           .hint = choose ? options_.channel_hint : error.hint(),
                                            .duration = entry.duration,
                                            .bad = true};
     }
@@ -400,6 +393,18 @@ class UnitDecoder {
   std::map<std::string, int> seen_;  // occurrences of stems in the archive so far
 };
 
+/// Throws the DataError that names the bad utterances of a unit, if it has any.
+void refuse_bad(const AudioUnit& unit, const std::vector<Outcome>& outcomes,
+                const UnitOptions& options) {
+  BadList bad;
+  for (const Outcome& outcome : outcomes)
+    if (const auto& l = outcome.left_out)
+      bad.add(l->place, fmt::format("{}: {}", l->reason, l->detail), l->hint);
+  if (bad.count() == 0) return;
+  bad.refuse(std::ssize(outcomes), "utterance", options.skip_hint,
+             options.shards > 1 ? fmt::format("of shard {}", unit.shard) : "");
+}
+
 }  // namespace
 
 UnitResult run_audio_unit(const AudioUnit& unit, const UnitOptions& options,
@@ -407,6 +412,7 @@ UnitResult run_audio_unit(const AudioUnit& unit, const UnitOptions& options,
   UnitResult result;
   result.fingerprint = unit_fingerprint(unit, options);
   std::vector<Outcome> outcomes = UnitDecoder(unit, options, progress).run();
+  if (options.stop_on_bad) refuse_bad(unit, outcomes, options);
   AudioShardWriter writer(audio_shard_path(folder, unit.shard), options.sample_rate);
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     Outcome& outcome = outcomes[i];

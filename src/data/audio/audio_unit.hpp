@@ -77,6 +77,7 @@ struct UnitOptions {
   int sample_rate = 16000;
   ChannelChoice channel;
   bool stop_on_bad = true;
+  int shards = 1;                           ///< for messages
   std::string skip_hint{}, channel_hint{};  ///< see PrepareAudioOptions
 };
 
@@ -105,7 +106,8 @@ struct UnitResult {
 std::uint64_t unit_fingerprint(const AudioUnit& unit, const UnitOptions& options);
 
 /// Local. Decodes the utterances, writes the shard, then its part. `progress` is called with the
-/// planned seconds of every finished utterance. Throws AudioError (stop_on_bad), StorageError.
+/// planned seconds of every finished utterance. Throws DataError that names all bad utterances of
+/// the unit (stop_on_bad), StorageError.
 UnitResult run_audio_unit(const AudioUnit& unit, const UnitOptions& options,
                           const std::string& folder, const std::function<void(double)>& progress);
 

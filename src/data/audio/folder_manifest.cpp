@@ -33,7 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostNamed = 5;
+constexpr std::size_t kMostNamed = 4;
 constexpr const char* kToMeasure = "measure";  // in place of the duration of a recording
 
 std::string extension_of(const fs::path& path) {
@@ -156,43 +156,18 @@ void decode(AudioDecoder& audio, const std::string& path) {
                      "encode it again from its source; `flac -t FILE` tests it, too");
 }
 
-struct CharacterCount {
-  std::int64_t characters = 0;
-  std::int64_t frames = 0;  ///< that CTC needs if each character is a label
-};
-
-/// The characters of a text that is UTF-8. CTC needs a frame for each of them, and one for the
-/// blank between equal neighbours.
-CharacterCount characters_of(std::string_view text) {
-  CharacterCount count;
-  char32_t before = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const CodePoint point = first_code_point(text.substr(at));
-    at += static_cast<std::size_t>(std::max(point.length, 1));
-    ++count.characters;
-    count.frames += point.value == before ? 2 : 1;
-    before = point.value;
-  }
-  return count;
-}
-
 /// The frames of an encoder, counted in milliseconds of sound.
 constexpr SpeechFrames kUsualFrames{.hop = 10, .stages = kMostHalvings};
 
-/// A cut of Lhotse as a line of NeMo.
+/// A cut of Lhotse as a line of NeMo. Throws AudioError.
 nlohmann::ordered_json nemo_line_of_cut(const nlohmann::ordered_json& cut, const std::string& path,
                                         const std::string& place) {
   AudioManifest manifest;
-  try {
-    add_cut(cut, {.folder = fs::path(path).parent_path().string(), .place = place}, false,
-            manifest);
-  } catch (const AudioError& error) {
-    throw DataError(fmt::format("{}: {}", place, error.what()), error.hint());
-  }
+  add_cut(cut, {.folder = fs::path(path).parent_path().string(), .place = place}, false, manifest);
   const AudioEntry& entry = manifest.entries.front();
   if (!entry.member.empty())
-    throw DataError(fmt::format("{}: its recording is in a tar", place),
-                    "`choir prepare audio` reads it");
+    throw AudioError(AudioFault::refused, "its recording is in a tar",
+                     "`choir prepare audio` reads it");
   const auto packed = read_ordered_json(entry.line(entry.duration), place);
   nlohmann::ordered_json line;
   line["audio_filepath"] = fs::absolute(entry.path).string();
@@ -215,7 +190,6 @@ class ManifestLines {
   /// and whose "text" is a string. `place` is that of the line, or the file itself, for messages. A
   /// line whose recording cannot be read is counted and left out; see refuse_bad().
   void add(nlohmann::ordered_json line, const std::string& place) {
-    const auto sound = line["audio_filepath"].get<std::string>();
     try {
       add_readable(std::move(line), place);
     } catch (const AudioError& error) {
@@ -223,23 +197,25 @@ class ManifestLines {
         ++summary_.without_file;
         return;
       }
-      if (summary_.bad++ == 0) summary_.bad_hint = error.hint();
-      if (summary_.first_bad.size() < kMostNamed)
-        summary_.first_bad.push_back(sound == place ? error.what()
-                                                    : fmt::format("{}: {}", place, error.what()));
+      add_bad(place, error);
     }
   }
-  /// Refuses recordings that cannot be read, unless they are left out.
+  /// Counts a line or recording that is left out with --on-bad skip.
+  void add_bad(const std::string& place, const AudioError& error) {
+    summary_.bad.add(place, error);
+    all_bad_.add(place, error);
+  }
+  /// Counts a line that is refused also with --on-bad skip.
+  void add_unfit(const std::string& place, const std::string& cause, const std::string& hint) {
+    unfit_.add(place, cause, hint);
+    all_bad_.add(place, cause, hint);
+  }
+  /// Refuses all bad lines together, unless they are left out.
   void refuse_bad() const {
-    if (summary_.bad == 0 || options_.skip_bad) return;
-    const std::string hint = summary_.bad_hint.empty() ? "" : summary_.bad_hint + "; ";
-    if (summary_.bad == 1)
-      throw DataError(summary_.first_bad.front(), hint + "--on-bad skip leaves it out");
-    throw DataError(fmt::format("{} of {} are bad:\n  {}{}", summary_.bad,
-                                counted(summary_.bad + summary_.recordings, "recording"),
-                                join(summary_.first_bad, "\n  "),
-                                summary_.bad > std::ssize(summary_.first_bad) ? "\n  ..." : ""),
-                    hint + "--on-bad skip leaves them out");
+    const BadList& refused = options_.skip_bad ? unfit_ : all_bad_;
+    if (refused.count() > 0)
+      refused.refuse(all_bad_.count() + summary_.recordings, "recording",
+                     refused.count() > unfit_.count() ? kSkipsBad : "");
   }
   void add_readable(nlohmann::ordered_json line, const std::string& place) {
     const fs::path sound = line["audio_filepath"].get<std::string>();
@@ -350,14 +326,16 @@ class ManifestLines {
   void count_text(const std::string& text, double seconds, const fs::path& sound) {
     if (text.empty()) return;
     ++summary_.with_words;
-    const CharacterCount count = characters_of(text);
+    std::vector<std::int32_t> characters;
+    append_code_points(characters, text);
+    const std::int64_t frames = ctc_frames(characters);  // if each character is a label
     const auto milliseconds = static_cast<std::int64_t>(1000 * seconds);
     for (int halvings = 1; halvings <= kMostHalvings; ++halvings)
       summary_.crowded[static_cast<std::size_t>(halvings)] +=
-          count.frames > kUsualFrames.after(halvings, milliseconds);
+          frames > kUsualFrames.after(halvings, milliseconds);
     if (summary_.first_crowded.empty() && summary_.crowded.back() == 1)
       summary_.first_crowded =
-          fmt::format("{}: {}, {}", sound.string(), counted(count.characters, "character"),
+          fmt::format("{}: {}, {}", sound.string(), counted(std::ssize(characters), "character"),
                       counted(kUsualFrames.frames(milliseconds), "frame"));
   }
 
@@ -426,9 +404,31 @@ class ManifestLines {
   fs::path here_;
   const FolderManifestOptions& options_;
   FolderManifestSummary& summary_;
+  BadList unfit_, all_bad_;
   std::vector<Line> lines_;
   std::set<std::string> held_;  // groups
 };
+
+/// A line of a manifest as a line of NeMo with a path that is absolute or relative to the working
+/// directory. Throws AudioError.
+nlohmann::ordered_json nemo_line(const std::string& line, const std::string& path,
+                                 const std::string& place, bool no_texts) {
+  nlohmann::ordered_json json = manifest_json(line);
+  if (is_cut(json)) json = nemo_line_of_cut(json, path, place);
+  if (json.is_object()) rename_to_nemo(json);
+  if (json.is_object() && no_texts && !json.contains("text")) json["text"] = "";
+  for (const char* key : {"audio_filepath", "text"})
+    if (!json.is_object() || !json.contains(key) || !json[key].is_string()) {
+      const std::string other = json.is_object() ? advice_on_manifest_line(json) : "";
+      throw AudioError(AudioFault::bad_line, fmt::format("no '{}' that is a text", key),
+                       !other.empty() ? other
+                                      : "a manifest has lines {\"audio_filepath\": ..., "
+                                        "\"duration\": ..., \"text\": ...}, or cuts of Lhotse");
+    }
+  json["audio_filepath"] =
+      (fs::absolute(path).parent_path() / json["audio_filepath"].get<std::string>()).string();
+  return json;
+}
 
 /// Adds the lines of a manifest.
 void copy_manifest(const std::string& path, const FolderManifestOptions& options,
@@ -440,24 +440,11 @@ void copy_manifest(const std::string& path, const FolderManifestOptions& options
     const std::string place = fmt::format("{}:{}", path, rows.number());
     nlohmann::ordered_json json;
     try {
-      json = manifest_json(line);
+      json = nemo_line(line, path, place, options.no_texts);
     } catch (const AudioError& error) {
-      throw DataError(fmt::format("{}: {}: {}", place, name_of(error.fault()), error.what()),
-                      error.hint());
+      made.add_bad(place, error);
+      continue;
     }
-    if (json.is_object() && json.contains("recording")) json = nemo_line_of_cut(json, path, place);
-    if (json.is_object()) rename_to_nemo(json);
-    if (json.is_object() && options.no_texts && !json.contains("text")) json["text"] = "";
-    for (const char* key : {"audio_filepath", "text"})
-      if (!json.is_object() || !json.contains(key) || !json[key].is_string()) {
-        const std::string other = json.is_object() ? advice_on_manifest_line(json) : "";
-        throw DataError(fmt::format("{}: no '{}' that is a text", place, key),
-                        !other.empty() ? other
-                                       : "a manifest has lines {\"audio_filepath\": ..., "
-                                         "\"duration\": ..., \"text\": ...}, or cuts of Lhotse");
-      }
-    json["audio_filepath"] =
-        (fs::absolute(path).parent_path() / json["audio_filepath"].get<std::string>()).string();
     made.add(std::move(json), place);
   }
 }
@@ -465,7 +452,7 @@ void copy_manifest(const std::string& path, const FolderManifestOptions& options
 /// Adds the recordings of a table or of a folder of Kaldi.
 void add_list(const std::string& path, const FolderManifestOptions& options, ManifestLines& made,
               FolderManifestSummary& summary) {
-  read_recording_list(path, [&](ManifestJson&& line, const std::string& place) {
+  const auto use = [&](ManifestJson&& line, const std::string& place) {
     const std::string file = line["audio_filepath"].get<std::string>();
     const bool there = fs::is_regular_file(file_of_recording(file));
     const bool texted = line.contains("text") && !line["text"].get<std::string>().empty();
@@ -474,14 +461,19 @@ void add_list(const std::string& path, const FolderManifestOptions& options, Man
       made.add(std::move(line), place);
       return;
     }
-    if (!options.untexted)
-      throw DataError(there ? fmt::format("{}: '{}' has no text", place, file)
-                            : fmt::format("{}: there is no file '{}'", place, file),
-                      there ? "--allow-missing leaves such recordings out, and --no-text writes "
-                              "lines without a text"
-                            : "files are relative to the list, or to clips/, wavs/, wav/ or audio/ "
-                              "beside it; --allow-missing leaves lines without a file out");
-    ++(there ? summary.without_text : summary.without_file);
+    if (options.untexted)
+      ++(there ? summary.without_text : summary.without_file);
+    else if (there)
+      made.add_unfit(place, fmt::format("'{}' has no text", file),
+                     "--allow-missing leaves such recordings out, and --no-text writes lines "
+                     "without a text");
+    else
+      made.add_unfit(place, fmt::format("there is no file '{}'", file),
+                     "files are relative to the list, or to clips/, wavs/, wav/ or audio/ beside "
+                     "it; --allow-missing leaves lines without a file out");
+  };
+  read_recording_list(path, use, [&](const std::string& place, const AudioError& error) {
+    made.add_bad(place, error);
   });
 }
 
@@ -571,9 +563,9 @@ std::string FolderManifestSummary::to_string() const {
     text += fmt::format("left out    {} without a text\n", format_count(without_text));
   if (unused_texts > 0)
     text += fmt::format("not used    {} without a recording\n", counted(unused_texts, "text"));
-  if (bad > 0)
+  if (bad.count() > 0)
     text += fmt::format("left out    {} that cannot be read:\n            {}\n",
-                        counted(bad, "recording"), join(first_bad, "\n            "));
+                        counted(bad.count(), "recording"), join(bad.named(), "\n            "));
   if (without_file > 0)
     text += fmt::format("left out    {} without a file\n", counted(without_file, "line"));
   if (corrected > 0)
@@ -656,6 +648,7 @@ FolderManifestSummary write_folder_manifest(const std::vector<std::string>& path
   ManifestLines made(here, options, summary);
   std::vector<std::string> folders;
   for (const std::string& path : paths) {
+    refuse_tarred(path);
     if (!fs::exists(path))
       throw DataError(
           fmt::format("no such folder: {}", path),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/data/audio/audio_error.hpp"
 #include "src/data/audio/transcript_form.hpp"
 
 namespace choir {
@@ -31,20 +32,18 @@ struct FolderManifestSummary {
   std::string path;  ///< of the manifest
   std::int64_t recordings = 0;
   double seconds = 0;
-  std::int64_t without_text = 0;       ///< left out
-  std::int64_t without_file = 0;       ///< lines of lists, left out
-  std::int64_t unused_texts = 0;       ///< texts without a recording
-  std::int64_t bad = 0;                ///< lines whose recording cannot be read
-  std::vector<std::string> first_bad;  ///< a few of them, with their reasons
-  std::string bad_hint;                ///< that of the first
-  std::int64_t measured = 0;           ///< lines of manifests that had no duration
-  std::int64_t corrected = 0;   ///< lines of manifests that had a longer duration than the file
-  std::string first_corrected;  ///< one of them
-  std::int64_t limited = 0;     ///< lines without an offset whose duration limits the recording
-  std::string first_limited;    ///< one of them
-  std::int64_t parted = 0;      ///< texts with a sign between digits that became a blank
-  std::int64_t cut_off = 0;     ///< files that end before the length that their header gives
-  std::string first_cut_off;    ///< one of them
+  std::int64_t without_text = 0;  ///< left out
+  std::int64_t without_file = 0;  ///< lines of lists, left out
+  std::int64_t unused_texts = 0;  ///< texts without a recording
+  BadList bad;                    ///< lines that are wrong, or whose recording cannot be read
+  std::int64_t measured = 0;      ///< lines of manifests that had no duration
+  std::int64_t corrected = 0;     ///< lines of manifests that had a longer duration than the file
+  std::string first_corrected;    ///< one of them
+  std::int64_t limited = 0;       ///< lines without an offset whose duration limits the recording
+  std::string first_limited;      ///< one of them
+  std::int64_t parted = 0;        ///< texts with a sign between digits that became a blank
+  std::int64_t cut_off = 0;       ///< files that end before the length that their header gives
+  std::string first_cut_off;      ///< one of them
   std::int64_t without_channel = 0;   ///< lines without a channel whose recording has several
   std::string first_without_channel;  ///< one of them
   std::int64_t with_words = 0;        ///< lines whose text is not empty

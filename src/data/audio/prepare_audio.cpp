@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <optional>
 
 #include "choir/core/error.hpp"
 #include "choir/core/log.hpp"
@@ -13,6 +15,8 @@
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/data/audio/archive_reader.hpp"
+#include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/audio_unit.hpp"
 #include "src/data/audio/packed_audio.hpp"
 
@@ -306,22 +310,42 @@ void check_cap(std::int64_t bad, std::int64_t of, const PrepareAudioOptions& opt
       fmt::format("repair the manifests or their audio, or raise {}", options.cap_name));
 }
 
-void check_left_out(const Plan& plan, const PrepareAudioOptions& options) {
-  const auto& all = plan.facts.left_out;
+/// The recordings of these entries that are not there, which would be found only once all lines are
+/// right.
+void add_missing_files(const std::vector<AudioEntry>& entries, BadList& bad) {
+  std::map<std::string, std::optional<AudioError>> missing;
+  for (const AudioEntry& entry : entries) {
+    if (!entry.member.empty()) continue;
+    const auto [at, is_new] = missing.emplace(entry.path, std::nullopt);
+    std::error_code ignored;
+    if (is_new && !fs::exists(file_of_recording(entry.path), ignored)) {
+      try {
+        AudioDecoder::from_file(entry.path);
+      } catch (const AudioError& error) {
+        at->second = error;
+      }
+    }
+    if (at->second) bad.add(entry.place, *at->second);
+  }
+}
+
+void check_left_out(const AudioManifest& manifest, const Plan& plan,
+                    const PrepareAudioOptions& options) {
+  const auto& all = manifest.left_out;
   const auto first =
       std::find_if(all.begin(), all.end(), [](const OmittedEntry& l) { return l.bad; });
-  if (first == all.end()) return;
-  if (!options.stop_on_bad) return check_cap(plan.bad, plan.utterances, options, *first);
-  throw DataError(
-      fmt::format("{}: {}: {}{}", first->place, first->reason, first->detail,
-                  plan.bad <= 1                 ? ""
-                  : plan.bad >= plan.utterances ? fmt::format(" (all {} lines are bad)", plan.bad)
-                                                : fmt::format(" (and {} more bad {})", plan.bad - 1,
-                                                              plan.bad == 2 ? "line" : "lines")),
-      plan.bad < plan.utterances
-          ? (first->hint.empty() ? "" : first->hint + "; ") + options.skip_hint
-      : first->hint.empty() ? "repair the manifest, or name another one"
-                            : first->hint);
+  if (!options.stop_on_bad) {
+    if (first != all.end()) check_cap(plan.bad, plan.utterances, options, *first);
+    return;
+  }
+  BadList bad;
+  for (const OmittedEntry& l : all)
+    if (l.bad) bad.add(l.place, fmt::format("{}: {}", l.reason, l.detail), l.hint);
+  if (bad.count() == 0) return;
+  add_missing_files(manifest.entries, bad);
+  bad.refuse(
+      plan.utterances, "utterance",
+      plan.bad < plan.utterances ? options.skip_hint : "repair the manifest, or name another one");
 }
 
 // Requires that the folder is empty or holds an unfinished run of this program. Returns true if it
@@ -387,8 +411,8 @@ Plan make_plan(const std::vector<std::string>& manifests, const std::string& fol
   plan.bad = std::count_if(manifest.left_out.begin(), manifest.left_out.end(),
                            [](const OmittedEntry& l) { return l.bad; });
   plan.utterances = std::ssize(manifest.entries) + plan.bad;
+  check_left_out(manifest, plan, options);
   plan.facts.left_out = std::move(manifest.left_out);
-  check_left_out(plan, options);
   double seconds = 0;
   for (const AudioEntry& entry : manifest.entries) seconds += entry.duration;
   const RecordingFiles recordings = recording_files(manifest.entries);
@@ -506,6 +530,7 @@ PrepareAudioSummary pack_folder(Communicator& world, Logger& log,
                 {.sample_rate = options.sample_rate,
                  .channel = options.channel,
                  .stop_on_bad = options.stop_on_bad,
+                 .shards = static_cast<int>(shared.shards),
                  .skip_hint = options.skip_hint,
                  .channel_hint = options.channel_hint},
                 log);

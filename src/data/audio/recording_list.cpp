@@ -122,8 +122,10 @@ std::string find_recording(const fs::path& folder, const std::string& name) {
   return (folder / name).string();
 }
 
-void read_table(const std::string& path,
-                const std::function<void(ManifestJson&&, const std::string&)>& use) {
+using UseLine = std::function<void(ManifestJson&& line, const std::string& place)>;
+using UseBad = std::function<void(const std::string& place, const AudioError& error)>;
+
+void read_table(const std::string& path, const UseLine& use, const UseBad& bad) {
   const std::string text = checked_text(path);
   const std::string first = text.substr(0, text.find('\n'));
   const char separator = first.find('\t') != std::string::npos  ? '\t'
@@ -154,12 +156,16 @@ void read_table(const std::string& path,
   const fs::path folder = fs::path(path).parent_path();
   for (const Row& row : rows) {
     const std::string place = fmt::format("{}:{}", path, row.line);
-    if (row.fields.size() != header.size() && separator != '|')
-      throw DataError(fmt::format("{}: {} fields, but the header has {}", place, row.fields.size(),
-                                  header.size()));
-    if (row.fields.size() <= std::max(*file, *words))
-      throw DataError(fmt::format("{}: {} fields, and {} are needed", place, row.fields.size(),
-                                  std::max(*file, *words) + 1));
+    const std::size_t fields = row.fields.size(), needed = std::max(*file, *words) + 1;
+    if ((fields != header.size() && separator != '|') || fields < needed) {
+      bad(place,
+          {AudioFault::bad_line,
+           fields < needed ? fmt::format("{} fields, and {} are needed", fields, needed)
+                           : fmt::format("{} fields, but the header has {}", fields, header.size()),
+           separator == ',' || separator == ';' ? "a field that contains the separator is in quotes"
+                                                : "a row has as many fields as the header"});
+      continue;
+    }
     ManifestJson line;
     line["audio_filepath"] = find_recording(folder, std::string(trim(row.fields[*file])));
     line["text"] = trim(row.fields[*words]);
@@ -214,17 +220,43 @@ std::map<std::string, int> kaldi_channels(const std::string& path) {
   return channels;
 }
 
-double kaldi_time(const std::string& word, const std::string& place) {
+double kaldi_time(const std::string& word) {
   double value = 0;
   const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (failed != std::errc() || end != word.data() + word.size())
-    throw DataError(fmt::format("{}: '{}' is no time in seconds", place, word),
-                    "a line of segments is: UTTERANCE RECORDING BEGIN END");
+    throw AudioError(AudioFault::bad_line, fmt::format("'{}' is no time in seconds", word),
+                     "a line of segments is: UTTERANCE RECORDING BEGIN END");
   return value;
 }
 
-void read_kaldi(const std::string& folder,
-                const std::function<void(ManifestJson&&, const std::string&)>& use) {
+/// A line of segments: seconds of a recording, and its file.
+struct KaldiSegment {
+  std::string recording, file;
+  double begin = 0, end = 0;
+};
+
+KaldiSegment kaldi_segment(const std::string& rest, const std::map<std::string, std::string>& files,
+                           const std::string& list) {
+  std::istringstream words(rest);
+  KaldiSegment segment;
+  std::string begin, end;
+  words >> segment.recording >> begin >> end;
+  segment.begin = kaldi_time(begin), segment.end = kaldi_time(end);
+  const auto file = files.find(segment.recording);
+  if (file == files.end())
+    throw AudioError(AudioFault::bad_line,
+                     fmt::format("'{}' is not in {}", segment.recording, list),
+                     "each recording of segments has a line in wav.scp");
+  if (!(segment.end > segment.begin && segment.begin >= 0))
+    throw AudioError(
+        AudioFault::zero_length,
+        fmt::format("the segment from {} to {} s has no sound", segment.begin, segment.end),
+        "the end of a segment comes after its beginning, which is not negative");
+  segment.file = file->second;
+  return segment;
+}
+
+void read_kaldi(const std::string& folder, const UseLine& use, const UseBad& bad) {
   const std::string list = folder + "/wav.scp", cut = folder + "/segments";
   std::map<std::string, std::string> files;
   for (const KaldiLine& line : kaldi_lines(list)) {
@@ -266,16 +298,14 @@ void read_kaldi(const std::string& folder,
   }
   for (const KaldiLine& line : kaldi_lines(cut)) {
     const std::string place = fmt::format("{}:{}", cut, line.line);
-    std::istringstream words(line.rest);
-    std::string recording, begin, end;
-    words >> recording >> begin >> end;
-    const double from = kaldi_time(begin, place), to = kaldi_time(end, place);
-    const auto file = files.find(recording);
-    if (file == files.end())
-      throw DataError(fmt::format("{}: '{}' is not in {}", place, recording, list));
-    if (!(to > from && from >= 0))
-      throw DataError(fmt::format("{}: the segment from {} to {} s has no sound", place, from, to));
-    give(line.key, recording, file->second, from, to, place);
+    KaldiSegment segment;
+    try {
+      segment = kaldi_segment(line.rest, files, list);
+    } catch (const AudioError& error) {
+      bad(place, error);
+      continue;
+    }
+    give(line.key, segment.recording, segment.file, segment.begin, segment.end, place);
   }
 }
 
@@ -308,11 +338,12 @@ bool is_recording_table(const std::string& path) {
 
 void read_recording_list(
     const std::string& path,
-    const std::function<void(ManifestJson&& line, const std::string& place)>& use) {
+    const std::function<void(ManifestJson&& line, const std::string& place)>& use,
+    const std::function<void(const std::string& place, const AudioError& error)>& bad) {
   if (is_kaldi_folder(path))
-    read_kaldi(path, use);
+    read_kaldi(path, use, bad);
   else
-    read_table(path, use);
+    read_table(path, use, bad);
 }
 
 void rename_to_nemo(ManifestJson& line) {

@@ -31,11 +31,13 @@ inline constexpr const char* kListedChannel = "_channel";
 /// ID|TEXT|TEXT AS SPOKEN. Files are relative to the table, or to clips/, wavs/, wav/ or audio/
 /// beside it, and may lack their extension.
 ///
-/// Throws DataError for a missing or malformed file, a table without these columns (the message
-/// lists those that it has), and a command in wav.scp.
+/// Calls bad(place, error) for a row with another number of fields than the header, and for a
+/// segment that is none. Throws DataError for a missing or malformed file, a table without these
+/// columns (the message lists those that it has), and a command in wav.scp.
 void read_recording_list(
     const std::string& path,
-    const std::function<void(ManifestJson&& line, const std::string& place)>& use);
+    const std::function<void(ManifestJson&& line, const std::string& place)>& use,
+    const std::function<void(const std::string& place, const AudioError& error)>& bad);
 
 /// Renames the keys of a line of another program to "audio_filepath" and "text" where it has
 /// exactly one that means them. Lines with these keys stay as they are.

@@ -74,12 +74,18 @@ void read_line(const std::string& folder, TranscriptRequest& request) {
   if (!json.is_object())
     throw AudioError(AudioFault::not_json,
                      fmt::format("'{}' is not a JSON object", request.line.substr(0, 40)));
-  if (json.contains("recording")) return read_cut(json, folder, request);
+  if (is_cut(json)) return read_cut(json, folder, request);
   const std::string file = string_of(json, "audio_filepath");
   if (file.empty())
     throw AudioError(AudioFault::bad_line, "it has no \"audio_filepath\"",
                      advice_on_manifest_line(json));
   request.source.path = resolve_audio_path(folder, file);
+  std::error_code ignored;
+  if (json.contains("shard_id") &&
+      !std::filesystem::exists(file_of_recording(request.source.path), ignored))
+    throw AudioError(AudioFault::missing_file,
+                     fmt::format("'{}' is a member of a tar (its line has a shard_id)", file),
+                     "unpack the tars beside the manifest (tar xf), then it is found there");
   request.source.offset = number_of(json, "offset", 0);
   const bool timed = json.contains("duration") && !json["duration"].is_null();
   request.source.duration = timed ? number_of(json, "duration", 0) : -1;
@@ -95,6 +101,7 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
                                                         ChannelChoice channel) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   std::vector<TranscriptRequest> requests;
+  refuse_tarred(path);
   if (const std::string advice = advice_on_recordings(path); !advice.empty())
     throw DataError(fmt::format("'{}' is not a manifest", path), advice);
   const std::string text =
@@ -203,6 +210,17 @@ std::vector<RecordingSurvey> survey_recordings(Communicator& world,
     at = end + 1;
   }
   return surveys;
+}
+
+void require_readable(const std::vector<TranscriptRequest>& requests,
+                      const std::vector<RecordingSurvey>& surveys, bool skip) {
+  BadList bad;
+  for (std::size_t i = 0; i < surveys.size(); ++i)
+    if (!surveys[i].fault.empty()) bad.add(requests[i].place, surveys[i].fault, surveys[i].hint);
+  const bool all = bad.count() == std::ssize(surveys);
+  if (bad.count() == 0 || (skip && !all)) return;
+  const bool alone = std::ssize(surveys) == 1 && !skip;
+  bad.refuse(std::ssize(surveys), "recording", !all ? kSkipsBad : alone ? "" : "nothing remains");
 }
 
 std::vector<std::size_t> share_of(const std::vector<RecordingSurvey>& surveys, int rank,

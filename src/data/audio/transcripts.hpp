@@ -72,6 +72,11 @@ std::vector<RecordingSurvey> survey_recordings(Communicator& world,
                                                const std::vector<TranscriptRequest>& requests,
                                                int rate);
 
+/// Throws the DataError that names the recordings that cannot be read. With `skip`, only if none
+/// can.
+void require_readable(const std::vector<TranscriptRequest>& requests,
+                      const std::vector<RecordingSurvey>& surveys, bool skip);
+
 /// Local. Returns the recordings that `rank` of `ranks` transcribes: readable recordings are
 /// assigned longest first, each to the rank with the least audio.
 std::vector<std::size_t> share_of(const std::vector<RecordingSurvey>& surveys, int rank, int ranks);

@@ -186,8 +186,11 @@ void judge(const LabelSummary& summary, const UnwritableTexts& unwritable,
                   : rule.on_bad == OnBad::stop && few
                       ? fmt::format("; {} leaves out up to {:g} %", rule.skip, 100 * rule.cap)
                   : rule.trained
-                      ? "; `choir transcribe RUN --manifest FILE` scores such texts as they "
-                        "are, and their words count as errors"
+                      ? "; to learn these texts, train a new head: "
+                        "'checkpoint.init_skip=[\"head.*\"]' leaves out that of the run it begins "
+                        "with, and data.labels (char, bpe_256) makes units of these texts; `choir "
+                        "transcribe RUN --manifest FILE` scores them as they are, and their words "
+                        "count as errors"
                       : "; or train the tokenizer on these texts too"));
 }
 

@@ -17,15 +17,9 @@ enum class Edit : unsigned char { match, substitution, deletion, insertion };
 
 std::vector<std::int32_t> characters_of(std::string_view text) {
   std::vector<std::int32_t> characters;
-  for (std::string_view word : split_at_blanks(text)) {
+  for (const std::string_view word : split_at_blanks(text)) {
     if (!characters.empty()) characters.push_back(' ');
-    while (!word.empty()) {
-      const CodePoint point = first_code_point(word);
-      const bool bad = point.length == 0;
-      characters.push_back(bad ? -1 - static_cast<unsigned char>(word[0])
-                               : static_cast<std::int32_t>(point.value));
-      word.remove_prefix(bad ? 1 : static_cast<std::size_t>(point.length));
-    }
+    append_code_points(characters, word);
   }
   return characters;
 }

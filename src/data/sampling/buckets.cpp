@@ -60,6 +60,12 @@ void check_options(const SpeechBucketOptions& o) {
 
 }  // namespace
 
+std::int64_t ctc_frames(std::span<const std::int32_t> labels) {
+  auto needed = static_cast<std::int64_t>(labels.size());
+  for (std::size_t i = 1; i < labels.size(); ++i) needed += labels[i] == labels[i - 1] ? 1 : 0;
+  return needed;
+}
+
 SpeechBuckets::SpeechBuckets(const SpeechBucketOptions& options, int sample_rate,
                              std::span<const SpeechLength> lengths)
     : options_(options), sample_rate_(sample_rate), bins_(options.bins) {

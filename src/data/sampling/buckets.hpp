@@ -33,6 +33,10 @@ struct SpeechFrames {
   }
 };
 
+/// Number of frames that CTC needs for these labels: one per label, and a blank between equal
+/// neighbours.
+std::int64_t ctc_frames(std::span<const std::int32_t> labels);
+
 /// Upper edges of a bucket, inclusive.
 struct SpeechBin {
   double seconds = 0;

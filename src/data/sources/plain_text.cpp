@@ -21,6 +21,8 @@ struct Beginning {
   std::string_view bytes, kind, cure;
 };
 using namespace std::string_view_literals;
+constexpr std::string_view kJsonCure =
+    "write its texts as JSON lines, objects with the text \"text\", in a file named .jsonl";
 constexpr std::string_view kAsRows = "write it as Parquet or JSON lines";
 constexpr std::string_view kOfPython =
     "open it in Python, and write its texts as JSON lines, or its token ids with "
@@ -49,6 +51,9 @@ constexpr Beginning kBeginnings[] = {
      "ELF"sv,
      "a program", "name files of text"},
     {"SQLite format 3"sv, "a database", "write its texts as JSON lines"},
+    {"WARC/1."sv, "an archive of web pages (WARC)",
+     "write the texts of its pages as JSON lines, in Python with warcio and trafilatura"},
+    {"%!PS"sv, "a PostScript document", "extract its text: ps2ascii FILE"},
     {"{\\rtf"sv, "a document of a word processor", "save it as plain text in UTF-8"},
     {"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "a document of a word processor",
      "save it as plain text in UTF-8"},
@@ -131,6 +136,86 @@ std::string_view first_line(std::string_view head) {
   return end == head.npos ? std::string_view() : head.substr(0, end);
 }
 
+constexpr std::string_view kTableCure =
+    "write it as JSON lines, in Python: pandas.read_csv(FILE).to_json('NEW.jsonl', "
+    "orient='records', lines=True); of a table with tabs, read_csv(FILE, sep='\\t'); a column of "
+    "another name than \"text\" is named by data.text_field (--text-field of `choir prepare text`)";
+
+struct TableShape {
+  std::size_t rows = 0, columns = 0;
+  bool spaced = false;  ///< a field begins with a blank, as after the commas of prose
+};
+
+/// The shape of a text whose complete lines all have the same number of fields; no columns for
+/// other texts. A field that begins with a quote may contain separators, line ends and doubled
+/// quotes.
+TableShape shape_of_table(std::string_view text, char between, bool whole) {
+  TableShape shape;
+  std::size_t fields = 1;
+  bool quoted = false, begins = true;
+  if (whole) text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+  for (std::size_t at = 0; at <= text.size(); ++at) {
+    if (at == text.size() && (!whole || quoted)) break;
+    const char c = at == text.size() ? '\n' : text[at];
+    if (quoted && c == '"' && at + 1 < text.size() && text[at + 1] == '"') {
+      ++at;  // a quote within quotes
+    } else if (c == '"' && (quoted || begins)) {
+      quoted = !quoted;
+    } else if (!quoted && c == '\n') {
+      if (shape.rows++ == 0) shape.columns = fields;
+      if (fields != shape.columns) return {};
+      fields = 1, begins = true;
+      continue;
+    } else if (!quoted && c == between) {
+      ++fields, begins = true;
+      continue;
+    } else if (begins && c == ' ') {
+      shape.spaced = true;
+    }
+    begins = false;
+  }
+  return quoted && whole ? TableShape() : shape;
+}
+
+/// True for a table: by its content alone if it has many rows of several columns, as no prose has
+/// them, and by fewer if its name ends in .csv or .tsv.
+bool is_table(std::string_view text, bool named, bool whole) {
+  return std::ranges::any_of(std::string_view("\t,;"), [&](char between) {
+    const TableShape shape = shape_of_table(text, between, whole);
+    return named ? shape.rows >= 2 && shape.columns >= 2
+                 : shape.rows >= 8 && shape.columns >= 3 && !shape.spaced;
+  });
+}
+
+/// The kind of a text that has marks beside its words.
+std::optional<KnownKind> marked_kind(std::string_view text, bool whole) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == text.npos) return std::nullopt;
+  const std::string_view body = text.substr(first);
+  if (file_kind(body.substr(0, kFileKindBytes)) == FileKind::html)
+    return KnownKind{"a page of HTML",
+                     "for its words alone, convert it: pandoc -f html -t plain "
+                     "FILE -o NEW.txt"};
+  if (body.starts_with("<mediawiki"))
+    return KnownKind{"a dump of MediaWiki",
+                     "for its words alone: wikiextractor --json FILE, whose "
+                     "files are JSON lines"};
+  for (const std::string_view root : {"<?xml", "<!DOCTYPE", "<svg", "<rss", "<TEI"})
+    if (body.starts_with(root))
+      return KnownKind{"XML",
+                       "for its words alone, in Python: '\\n'.join(xml.etree.ElementTree."
+                       "parse(FILE).getroot().itertext())"};
+  if (is_table(text, false, whole)) return KnownKind{"a table", kTableCure};
+  const std::size_t inside = body.find_first_not_of(" \t\r\n", 1);
+  if (inside != body.npos && body.front() == '{' && body[inside] == '"' &&
+      !json_unless_broken(first_line(body)).is_discarded())
+    return KnownKind{"JSON lines", kJsonCure};
+  if (whole && (body.front() == '{' || body.front() == '[') &&
+      !json_unless_broken(body).is_discarded())
+    return KnownKind{"JSON", kJsonCure};
+  return std::nullopt;
+}
+
 /// True for the first line of a table of several columns, one of which is named `field`.
 bool is_table_with(std::string_view line, std::string_view field) {
   if (line.ends_with('\r')) line.remove_suffix(1);
@@ -157,12 +242,12 @@ std::optional<KnownKind> known_kind(std::string_view head, std::size_t least_byt
     if (one.bytes.size() >= least_bytes && head.starts_with(one.bytes))
       return KnownKind{one.kind, one.cure};
   const FileKind kind = file_kind(head.substr(0, kFileKindBytes));
-  if (kind == FileKind::unknown || kind == FileKind::html)  // a page is a text like another
+  if (kind == FileKind::unknown || kind == FileKind::html)  // a page is text; see marked_kind()
     return std::nullopt;
   return KnownKind{describe(kind), cure_of(kind)};
 }
 
-std::int64_t require_plain_text(const std::string& path, std::string_view field) {
+PlainText require_plain_text(const std::string& path, std::string_view field) {
   const PosixFile file = PosixFile::for_reading(path);
   std::string head(static_cast<std::size_t>(std::min(file.size(), kHead)), '\0');
   file.read_at(head.data(), head.size(), 0);
@@ -183,9 +268,7 @@ std::int64_t require_plain_text(const std::string& path, std::string_view field)
            "give it a name that ends in .jsonl; objects in a list are read like lines");
   const std::string_view line = first_line(text);
   if (is_table_with(line, field))
-    refuse(path, fmt::format("a table with the column \"{}\"", field),
-           "write it as JSON lines, in Python: pandas.read_csv(FILE).to_json('NEW.jsonl', "
-           "orient='records', lines=True); of a table with tabs, read_csv(FILE, sep='\\t')");
+    refuse(path, fmt::format("a table with the column \"{}\"", field), std::string(kTableCure));
   if (line.starts_with('{')) {
     const nlohmann::json row = json_unless_broken(line);
     const auto held = row.is_object() ? row.find(std::string(field)) : row.end();
@@ -194,9 +277,11 @@ std::int64_t require_plain_text(const std::string& path, std::string_view field)
              "give it a name that ends in .jsonl");
   }
   if (path.ends_with(".json") && first != text.npos && text[first] == '{')
-    refuse(path, "JSON",
-           "write its texts as JSON lines, objects with the text \"text\", in a file named .jsonl");
-  return mark;
+    refuse(path, "JSON", kJsonCure);
+  const bool whole = file.size() <= kHead;
+  if ((path.ends_with(".csv") || path.ends_with(".tsv")) && is_table(text, true, whole))
+    refuse(path, "a table", kTableCure);
+  return {mark, marked_kind(text, whole)};
 }
 
 }  // namespace choir

@@ -46,11 +46,16 @@ struct KnownKind {
 /// first of raw tokens.
 std::optional<KnownKind> known_kind(std::string_view head, std::size_t least_bytes);
 
-/// Local. Returns the number of bytes of the byte-order mark of UTF-8 at the beginning: 0 or 3.
-/// Throws DataError for a file that begins like another kind: an archive, a compressed file, an
-/// array, weights, Parquet, UTF-16, a list of JSON, lines of JSON objects with the text `field`, or
-/// bytes that no text has.
-std::int64_t require_plain_text(const std::string& path, std::string_view field);
+struct PlainText {
+  std::int64_t mark = 0;  ///< bytes of the byte-order mark of UTF-8 at the beginning: 0 or 3
+  /// A kind of text whose marks are read as text, although its user may want its words alone:
+  /// HTML, XML, a table, JSON. Source code, LaTeX, Markdown, subtitles and mail are plain text.
+  std::optional<KnownKind> rather;
+};
+/// Local. Throws DataError for a file that begins like another kind: an archive, a compressed file,
+/// an array, weights, Parquet, UTF-16, a list of JSON, lines of JSON objects with the text `field`,
+/// a table by its name, or bytes that no text has.
+PlainText require_plain_text(const std::string& path, std::string_view field);
 
 /// The text of a row, or the reason why it has none. An absent text (null) is empty.
 struct RowText {

@@ -9,6 +9,7 @@
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
 #include "src/core/json_array_reader.hpp"
+#include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/data/sources/parquet.hpp"
 #include "src/data/sources/text_rows.hpp"
@@ -115,6 +116,12 @@ TextSource TextSource::open(const std::vector<std::string>& paths,
   if (total == 0)
     throw DataError(fmt::format("text '{}' is empty", source.files_.front().path),
                     "check the path, or name more files");
+  for (const auto& [kind, marked] : source.marked_)
+    source.notes_.push_back(fmt::format(
+        "'{}'{} is {}, all of which is read as text; {}", marked.first,
+        marked.files == 1 ? ""
+                          : fmt::format(" (and {} like it)", counted(marked.files - 1, "file")),
+        kind, marked.cure));
   return source;
 }
 
@@ -125,10 +132,9 @@ void TextSource::add(const std::string& path) {
     const auto [at, fresh] = identities_.try_emplace({status.st_dev, status.st_ino}, file);
     if (!fresh) {
       const std::string& first = files_[at->second].path;
-      repeated_.push_back(
-          path == first
-              ? fmt::format("'{}' is named twice and read once", path)
-              : fmt::format("'{}' is the same file as '{}' and is read once", path, first));
+      notes_.push_back(path == first ? fmt::format("'{}' is named twice and read once", path)
+                                     : fmt::format("'{}' is the same file as '{}' and is read once",
+                                                   path, first));
       return;
     }
   }
@@ -136,7 +142,12 @@ void TextSource::add(const std::string& path) {
   columns_.emplace_back();
   const std::int64_t bytes = files_.back().bytes;
   if (form == TextForm::plain) {
-    files_.back().mark = require_plain_text(path, options_.field);
+    const PlainText plain = require_plain_text(path, options_.field);
+    files_.back().mark = plain.mark;
+    if (plain.rather) {
+      Marked& marked = marked_[plain.rather->name];
+      if (marked.files++ == 0) marked.first = path, marked.cure = plain.rather->cure;
+    }
     return add_spans(file, options_.plain_span);
   }
   if (form == TextForm::json_lines && packing_of(path) == Codec::none)

@@ -84,8 +84,9 @@ class TextSource {
   static TextSource open(const std::vector<std::string>& paths, const TextSourceOptions& options);
 
   const std::vector<TextFile>& files() const { return files_; }
-  /// A sentence about each path that was left out, because an earlier one leads to the same file.
-  const std::vector<std::string>& repeated() const { return repeated_; }
+  /// Sentences about paths that were left out, because an earlier one leads to the same file, and
+  /// about plain files of a kind whose marks are read as text (HTML, a table ...).
+  const std::vector<std::string>& notes() const { return notes_; }
   const std::vector<TextUnit>& units() const { return units_; }
   const TextFile& file_of(std::size_t unit) const { return files_[units_[unit].file]; }
   std::int64_t bytes_estimate() const;
@@ -119,7 +120,14 @@ class TextSource {
   TextSourceOptions options_;
   std::vector<TextFile> files_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> identities_;  ///< device, inode
-  std::vector<std::string> repeated_;
+  /// Plain files of a kind that marked_kind() knows.
+  struct Marked {
+    std::int64_t files = 0;
+    std::string first;
+    std::string_view cure;
+  };
+  std::map<std::string_view, Marked> marked_;  ///< by the name of the kind
+  std::vector<std::string> notes_;
   std::vector<std::shared_ptr<const ParquetColumn>> columns_;  ///< of each file; null: no Parquet
   std::vector<TextUnit> units_;
 };

@@ -39,12 +39,6 @@ std::string_view name_of(LeftOut reason) {
   return "?";
 }
 
-std::int64_t ctc_frames(std::span<const std::int32_t> labels) {
-  auto needed = static_cast<std::int64_t>(labels.size());
-  for (std::size_t i = 1; i < labels.size(); ++i) needed += labels[i] == labels[i - 1] ? 1 : 0;
-  return needed;
-}
-
 SpeechSift::SpeechSift(const SpeechFilter& filter, const SpeechFrames& frames, bool validation)
     : filter_(filter), frames_(frames), validation_(validation) {}
 

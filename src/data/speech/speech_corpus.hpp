@@ -45,10 +45,6 @@ inline constexpr std::array kLeftOutReasons{
     LeftOut::damaged,   LeftOut::bad_text, LeftOut::ctc_impossible};
 std::string_view name_of(LeftOut reason);
 
-/// Number of frames that CTC needs for these labels: one per label, and a blank between equal
-/// neighbours.
-std::int64_t ctc_frames(std::span<const std::int32_t> labels);
-
 class SpeechSift {
  public:
   /// With `validation`, utterances without labels, and those for which CTC is impossible, are

@@ -77,7 +77,7 @@ std::string prepared(const std::vector<std::string>& paths, const DataConfig& co
     if (config.say) config.say(text);
   };
   if (fs::exists(folder + "/meta.json")) {
-    for (const std::string& one : source.repeated()) say(one);
+    for (const std::string& one : source.notes()) say(one);
     say(fmt::format("text '{}' is already prepared: {}", paths.front(), folder));
     return folder;
   }
@@ -371,7 +371,7 @@ std::shared_ptr<const StreamedText> open_streamed_text(Communicator& comm, const
       config.say(fmt::format("counting the tokens of '{}' once, in {}", config.train.front(),
                              counted(std::ssize(source->units()), "unit")));
     if (comm.rank() == 0 && config.say)
-      for (const std::string& one : source->repeated()) config.say(one);
+      for (const std::string& one : source->notes()) config.say(one);
   });
   require_equal(comm, source->digest(), "the list of text files");
   TextIndex index = index_texts(comm, *source, vocabulary, options);

@@ -322,7 +322,7 @@ std::string PrepareSummary::to_string() const {
   }
   std::string speed, rows;
   if (has_documents) rows = fmt::format("documents   {}\n", format_count(documents));
-  for (const std::string& one : repeated) rows += fmt::format("repeated    {}\n", one);
+  for (const std::string& one : notes) rows += fmt::format("note        {}\n", one);
   if (damaged.count() > 0) rows += fmt::format("damaged     {}\n", damaged.to_string());
   if (encoding_seconds > 0)
     speed =
@@ -356,7 +356,7 @@ PrepareSummary summary_of(const TextSource& source, const Vocabulary& vocabulary
   summary.has_documents = source.has_documents();
   summary.documents = counts.documents;
   summary.damaged = counts.damaged;
-  summary.repeated = source.repeated();
+  summary.notes = source.notes();
   return summary;
 }
 

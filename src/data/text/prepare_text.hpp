@@ -41,8 +41,8 @@ struct PrepareSummary {
   std::int64_t text_bytes = 0;  ///< of the files
   bool has_documents = false;   ///< true if some file is a source of documents
   std::int64_t documents = 0;
-  DamagedRows damaged;                ///< rows that were left out
-  std::vector<std::string> repeated;  ///< TextSource::repeated()
+  DamagedRows damaged;             ///< rows that were left out
+  std::vector<std::string> notes;  ///< TextSource::notes()
   std::int64_t train_tokens = 0, val_tokens = 0;
   std::int64_t train_shards = 0, val_shards = 0;
   std::string folder;

@@ -158,6 +158,16 @@ std::string whole_utf8(std::string_view bytes) {
   return text + stream.finish();
 }
 
+void append_code_points(std::vector<std::int32_t>& to, std::string_view text) {
+  while (!text.empty()) {
+    const CodePoint point = first_code_point(text);
+    const bool bad = point.length == 0;
+    to.push_back(bad ? -1 - static_cast<unsigned char>(text[0])
+                     : static_cast<std::int32_t>(point.value));
+    text.remove_prefix(bad ? 1 : static_cast<std::size_t>(point.length));
+  }
+}
+
 std::vector<std::string_view> split_at_blanks(std::string_view text) {
   const std::uint8_t* classes = unicode_class_table();
   std::vector<std::string_view> parts;

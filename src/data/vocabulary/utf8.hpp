@@ -130,6 +130,9 @@ class Utf8Stream {
 /// Converts all bytes at once.
 std::string whole_utf8(std::string_view bytes);
 
+/// Appends the code points of a text. A byte that is not UTF-8 becomes -1 minus its value.
+void append_code_points(std::vector<std::int32_t>& to, std::string_view text);
+
 /// The parts of a text between blanks, as Python's str.split() finds them: blanks are White_Space
 /// of Unicode and U+001C to U+001F. Bytes that are not UTF-8 belong to a part.
 std::vector<std::string_view> split_at_blanks(std::string_view text);

@@ -110,7 +110,9 @@ std::string SpeechMeaning::describe(const Scores& scores, Validation& to) const 
   const bool labelled = scores.count(kTargetsCounter) > 0;
   if (!labelled) to.loss = std::numeric_limits<double>::quiet_NaN();
   return fmt::format("{}, {}, real-time factor {:.5f}",
-                     labelled ? fmt::format("loss {:.4f}", to.loss) : "no loss",
+                     labelled ? fmt::format("loss {:.4f}", to.loss)
+                              : "no loss (no target: texts are empty, have characters outside the "
+                                "units of the model, or need more frames)",
                      rates_text(words, characters), audio > 0 ? scores.seconds / audio : 0);
 }
 

@@ -139,8 +139,11 @@ TEST_F(RunReading, OpenEndsByLockHostAndAge) {
   judge_open_end(log, "2026-11-22 04:02:30", run);
   EXPECT_EQ(run.fate, Fate::running);
   EXPECT_NE(run.state.find("probably running"), std::string::npos) << run.state;
+  EXPECT_NE(report_page({run}, {}).find("<p class=note>" + run.state), std::string::npos)
+      << "that it runs is no warning";
   judge_open_end(log, "2026-11-22 04:02:50", run);
   EXPECT_EQ(run.fate, Fate::silent);
+  EXPECT_NE(report_page({run}, {}).find("<p class=warn>" + run.state), std::string::npos);
   run.start.ranks.push_back({.host = host_name()});  // no process holds its log here
   judge_open_end(log, "2026-11-22 04:00:01", run);
   EXPECT_EQ(run.fate, Fate::silent);

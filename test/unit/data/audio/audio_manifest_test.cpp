@@ -190,11 +190,15 @@ TEST_F(ManifestOnDisk, TrimmedToSupervisionsWithinTheCut) {
 }
 
 TEST_F(ManifestOnDisk, OtherKindsOfCutsAndSourcesAreRefusedByName) {
-  for (const std::string kind : {"MultiCut", "MixedCut", "PaddingCut"})
+  for (const auto& [kind, is] :
+       {std::pair<std::string, std::string>{"MultiCut", ", which has several channels"},
+        {"MixedCut", ", which mixes or joins several cuts"},
+        {"PaddingCut", ""}})
     EXPECT_EQ(why(R"({"id":"c","duration":1,"type":")" + kind + "\"}"),
-              "refused kind: it is a " + kind + "; only MonoCut is supported");
+              "refused kind: it is a " + kind + is + "; only MonoCut is supported");
   EXPECT_EQ(why(R"({"id":"c","duration":1,"supervisions":[],"tracks":[]})"),
-            "refused kind: it is a MixedCut; only MonoCut is supported");
+            "refused kind: it is a MixedCut, which mixes or joins several cuts; only MonoCut is "
+            "supported");
   // The source in a Shar names a member of the tar beside it: without the tar it has no meaning.
   for (const std::string kind : {"command", "url", "memory", "shar"})
     EXPECT_EQ(why(R"({"id":"c","duration":1,"channel":0,"recording":{"sources":[{"type":")" + kind +

@@ -96,8 +96,9 @@ TEST_F(FolderManifest, FaultsAreNamed) {
   EXPECT_NE(refusal().find("differ only in their extensions"), std::string::npos);
   std::filesystem::remove(folder_ / "sound/b.wav");
   EXPECT_NE(refusal().find("b.flac' cannot be read as audio"), std::string::npos) << refusal();
-  EXPECT_NE(refusal().find("; --on-bad skip leaves it out"), std::string::npos) << refusal();
-  EXPECT_EQ(write({.skip_bad = true}).bad, 1);
+  EXPECT_NE(refusal().find("; --on-bad skip leaves such recordings out"), std::string::npos)
+      << refusal();
+  EXPECT_EQ(write({.skip_bad = true}).bad.count(), 1);
   put("sound/x.trans.txt", "a another text\n");
   EXPECT_NE(refusal().find("has a second text"), std::string::npos);
 }
@@ -204,7 +205,7 @@ TEST_F(FolderManifest, AWholeRecordingWithATextThatWasCutOffIsBad) {
   };
   EXPECT_DATA_ERROR(write({}), "a.wav' ends after 4000 of the 8000 samples");
   const auto made = write({.skip_bad = true});
-  EXPECT_EQ(made.bad, 1);
+  EXPECT_EQ(made.bad.count(), 1);
   EXPECT_EQ(made.recordings, 3) << "a segment, a whole file, and one that lacks less than 1 %";
   EXPECT_EQ(made.cut_off, 2);
 }
@@ -330,9 +331,10 @@ TEST_F(FolderManifest, FoldersOfKaldiAreRead) {
     }
   };
   put("k/segments", "u1 r9 0 1\n");
-  EXPECT_NE(refused().find("segments:1: 'r9' is not in "), std::string::npos) << refused();
+  EXPECT_NE(refused().find("segments:1: bad line: 'r9' is not in "), std::string::npos)
+      << refused();
   put("k/segments", "u1 r1 0 x\n");
-  EXPECT_NE(refused().find("segments:1: 'x' is no time in seconds"), std::string::npos);
+  EXPECT_NE(refused().find("segments:1: bad line: 'x' is no time in seconds"), std::string::npos);
   std::filesystem::remove(folder_ / "k/segments");
   put("k/wav.scp", "r1 sox s/a.wav -t wav - |\n");
   EXPECT_NE(refused().find("is a command, and commands are not run"), std::string::npos);

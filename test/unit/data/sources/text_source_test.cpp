@@ -95,6 +95,10 @@ TEST(TextSource, FilesOfOtherKindsAreNotPlainText) {
       {"t.json", "{\"data\": [{\"text\": \"a\"}]}", "JSON", ".jsonl"},
       {"t.json", " [{\"text\": \"a\"}]", "one list of JSON", ".jsonl"},
       {"t.txt", "{\"text\": \"a\"}\n", "JSON lines", ".jsonl"},
+      {"t.csv", "id,review\n1,\"a, and\nb\"\n", "a table, not plain text", "data.text_field"},
+      {"t.tsv", "1\ta\n2\tb", "a table, not plain text", "--text-field"},
+      {"t.txt", "WARC/1.0\r\nWARC-Type: response\r\n", "an archive of web pages", "trafilatura"},
+      {"t.ps", "%!PS-Adobe-3.0\n", "a PostScript document", "ps2ascii"},
   };
   for (const auto& one : kinds) {
     write_bytes(folder / one.name, one.bytes);
@@ -112,6 +116,56 @@ TEST(TextSource, FilesOfOtherKindsAreNotPlainText) {
   EXPECT_EQ(TextSource::open({folder / "code.txt"}, {}).files().size(), 1u);
 }
 
+// Such files are trained as they are, because somebody may want a model of HTML; but a note tells
+// it.
+TEST(TextSource, TextsWithMarksAreReadWithANote) {
+  const ScratchFolder folder;
+  std::string rows, ragged, prose, log;
+  for (int i = 0; i < 12; ++i) {
+    rows += fmt::format("{},word,\"a, \"\"b\"\", c\"\n", i);
+    ragged += fmt::format("{},word{}\n", i, i == 7 ? "" : ",x");
+    prose += "Come, said he, and came\n";
+    log += "2026-11-30 04:00:00,123 ready\n";
+  }
+  const struct {
+    std::string bytes, kind, cure;
+  } texts[] = {
+      {"\n<!doctype HTML><p>a", "is a page of HTML", "pandoc -f html -t plain"},
+      {"<html lang=en>a", "is a page of HTML", "pandoc"},
+      {"\xEF\xBB\xBF<?xml version=\"1.0\"?><a>b</a>", "is XML", "itertext()"},
+      {"<mediawiki xml:lang=\"de\"><page>", "is a dump of MediaWiki", "wikiextractor --json"},
+      {"<svg xmlns=\"x\"></svg>", "is XML", "itertext()"},
+      {rows, "is a table", "data.text_field"},
+      {"{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n", "is JSON lines", ".jsonl"},
+      {"{\n  \"cells\": []\n}\n", "is JSON", ".jsonl"},
+      {"<b>Bold</b> words begin this text.\n", "", ""},
+      {"<p>A paragraph\n", "", ""},
+      {"<|user|> {\"a\"} said\n", "", ""},
+      {"{a, b} is a set, [c] a list\n", "", ""},
+      {"# Title\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", "", ""},
+      {"\\documentclass{article}\n\\begin{document}\na & b \\\\\n", "", ""},
+      {"1\n00:00:01,000 --> 00:00:02,000\nHello, all, of you\n\n", "", ""},
+      {"From a@b Mon Nov 30\nSubject: a, b\n\nHello\n", "", ""},
+      {ragged, "", ""},
+      {prose, "", ""},
+      {log, "", ""},
+  };
+  for (const auto& one : texts) {
+    write_bytes(folder / "t.txt", one.bytes);
+    const TextSource source = TextSource::open({folder / "t.txt"}, {});
+    ASSERT_EQ(source.notes().size(), one.kind.empty() ? 0u : 1u) << one.bytes;
+    if (one.kind.empty()) continue;
+    EXPECT_NE(source.notes()[0].find("t.txt' " + one.kind + ", all of"), std::string::npos)
+        << source.notes()[0];
+    EXPECT_NE(source.notes()[0].find(one.cure), std::string::npos) << source.notes()[0];
+  }
+  write_bytes(folder / "a.html", "<html>");
+  write_bytes(folder / "b.html", "<html>");
+  const TextSource both = TextSource::open({folder / "a.html", folder / "b.html"}, {});
+  ASSERT_EQ(both.notes().size(), 1u);
+  EXPECT_NE(both.notes()[0].find("a.html' (and 1 file like it)"), std::string::npos);
+}
+
 TEST(TextSource, AFileThatSeveralPathsLeadToIsTakenOnce) {
   const ScratchFolder folder;
   write_bytes(folder / "a.txt", "one\n");
@@ -124,9 +178,9 @@ TEST(TextSource, AFileThatSeveralPathsLeadToIsTakenOnce) {
   ASSERT_EQ(source.files().size(), 2u);
   EXPECT_EQ(source.units().size(), 2u);
   EXPECT_EQ(source.files()[1].path, std::string(folder / "b.txt"));
-  ASSERT_EQ(source.repeated().size(), 3u);
-  EXPECT_NE(source.repeated()[0].find("link.txt' is the same file as"), std::string::npos);
-  EXPECT_NE(source.repeated()[2].find("is named twice"), std::string::npos);
+  ASSERT_EQ(source.notes().size(), 3u);
+  EXPECT_NE(source.notes()[0].find("link.txt' is the same file as"), std::string::npos);
+  EXPECT_NE(source.notes()[2].find("is named twice"), std::string::npos);
 }
 
 TEST(TextSource, AByteOrderMarkIsNoText) {
