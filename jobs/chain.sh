@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
-# chain.sh -n JOBS [--dry-run] [--random-seed] [-o OPTION]... JOB DECK [key=value...]: submits JOBS jobs that continue one run, each
-# after the one before, whatever became of it (PBS and SLURM: afterany).
+# chain.sh -n JOBS [OPTION]... JOB DECK [key=value...]
+# submits JOBS jobs that continue one run, each after the one before, whatever
+# became of it (PBS and SLURM: afterany).
 #   JOB            a job file, as jobs/generic.slurm or jobs/polaris.pbs
-#   -o OPTION      handed to sbatch or qsub, as often as needed: -o --time=02:00:00, -o -A -o PROJECT
-#   --dry-run      checks the deck, prints the lines that would be submitted, and submits nothing
-#   --random-seed  every job draws a seed of its own, so data come in a new order each time; the record keeps it. Without,
-#                  the run is bit by bit that of one long job.
-# chain.sh --cancel RUN_DIR   cancels what is left of the newest chain of a run
+#   -o OPTION      handed to sbatch or qsub, as often as needed:
+#                  -o --time=02:00:00, -o -A -o PROJECT
+#   --dry-run      checks the deck, prints the lines that would be submitted, and
+#                  submits nothing
+#   --random-seed  every job draws a seed of its own, so data come in a new order
+#                  each time; the record keeps it. Without this option, the run is
+#                  bit by bit that of one long job.
+# chain.sh --cancel RUN_DIR   cancels the remaining jobs of a run's newest chain
 # chain.sh --status RUN_DIR   its record
-# A job continues when the one before ended with 75 (saved), 5 (communication) or 137 (killed) and left a new checkpoint.
-# After 0 the run is complete, and the jobs that are left end at once. After anything else, or no progress, they end at
+# A job continues when the one before ended with 75 (saved), 5 (communication) or
+# 137 (killed) and left a new checkpoint. After 0 the run is complete, and the
+# remaining jobs end at once. After anything else, or no progress, they end at
 # once with that exit code and say why.
 jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 say() { echo "chain: $*" >&2; exit 2; }
-usage() { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit "$1"; }
+usage() { sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit "$1"; }
 # shellcheck source=lib/chain.sh
 . "$jobs/lib/chain.sh"
 # shellcheck source=lib/overrides.sh
@@ -94,15 +99,30 @@ submission() {  # submission CHAIN PREVIOUS
   fi
   line+=(${options[@]+"${options[@]}"} "$job")
 }
+# tell TEXT [END]: prints a line, on a terminal in pieces of its width, each but the last with END.
+tell() {
+  local size=""
+  [ -t 1 ] && { size=$(stty size <&3 2>/dev/null); } 3<&1
+  if [ "${size#* }" -gt 0 ] 2>/dev/null; then
+    awk -v most="${size#* }" -v end="${2:-}" '{
+      line = $1
+      for (i = 2; i <= NF; ++i)
+        if (length(line " " $i end) > most) { print line end; line = "    " $i }
+        else line = line " " $i
+      print line }' <<<"$1"
+  else
+    echo "$1"
+  fi
+}
 if [ -n "$dry" ]; then
-  echo "chain: a dry run: these $count jobs would continue $run_dir, each submitted with the id of the one before"
+  tell "chain: a dry run: these $count jobs would continue $run_dir, each submitted with the id of the one before"
   for ((index = 1; index <= count; ++index)); do
     submission "$run_dir/chains/NEW" "$([ "$index" = 1 ] || echo "ID_$((index - 1))")"
-    echo "\$ ${line[*]}"
+    tell "\$ ${line[*]}" " \\\\"
   done
   words="$deck${overrides[*]+ ${overrides[*]@Q}}"
-  echo "chain: each runs $job with $words"
-  echo "chain: bash $job --dry-run $words prints the line of its launcher"
+  tell "chain: each runs $job with $words"
+  tell "chain: bash $job --dry-run $words prints the line of its launcher"
   exit 0
 fi
 mkdir -p "$run_dir/chains" || exit 6
@@ -134,5 +154,5 @@ for ((index = 1; index <= count; ++index)); do
   previous=$id
   echo "$previous $job" >>"$chain/jobs"
 done
-echo "chain: $count jobs ($(cut -d' ' -f1 "$chain/jobs" | paste -sd' ')) continue $run_dir, from step $(chain_step "$run_dir")"
-echo "chain: $jobs/chain.sh --status $run_dir says how they went; --cancel takes them back"
+tell "chain: $count jobs ($(cut -d' ' -f1 "$chain/jobs" | paste -sd' ')) continue $run_dir, from step $(chain_step "$run_dir")"
+tell "chain: $jobs/chain.sh --status $run_dir says how they went; --cancel takes them back"

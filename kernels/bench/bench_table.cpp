@@ -71,7 +71,7 @@ void Agreement::judge(BenchRow& row) const {
 
 std::string bench_row_header(std::size_t names) {
   return fmt::format("# {:<{}} {:<24} {:<5} {:>11} {:>15} {:>9}  {:<8} {}", "name", names, "shape",
-                     "dtype", "us", "rate", "of ceil.", "error", "of allowed");
+                     "dtype", "us", "rate", "of ceil.", "error", "allowed");
 }
 
 std::string to_string(const BenchRow& row, std::size_t names) {

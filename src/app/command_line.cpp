@@ -34,6 +34,7 @@
 #include "src/deck/foreign_names.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/models/codec/codec_coder.hpp"
+#include "src/store/directory.hpp"
 
 namespace choir {
 
@@ -377,14 +378,23 @@ std::string hint_on_result(const std::string& command, const std::vector<std::st
                      as_typed({given[0]}), as_typed({given[1]}));
 }
 
-/// The first run below runs/, or one that is not there yet.
+/// The run below runs/ that has saved a checkpoint last, or one that is not there yet.
 std::string run_for_example() {
-  std::vector<std::string> runs;
+  namespace fs = std::filesystem;
+  std::string newest = "runs/quickstart";
+  fs::file_time_type saved = fs::file_time_type::min();
   std::error_code failed;
-  for (const auto& entry : std::filesystem::directory_iterator("runs", failed))
-    if (std::filesystem::exists(entry.path() / "deck.json", failed))
-      runs.push_back(entry.path().string());
-  return runs.empty() ? "runs/quickstart" : as_typed({*std::ranges::min_element(runs)});
+  for (const auto& entry : fs::directory_iterator("runs", failed)) {
+    const fs::path checkpoints = entry.path() / "checkpoints";
+    if (!fs::exists(entry.path() / "deck.json", failed) ||
+        CheckpointDirectory(checkpoints.string()).steps().empty())
+      continue;
+    const fs::file_time_type time = fs::last_write_time(checkpoints, failed);
+    if (failed || time <= saved) continue;
+    saved = time;
+    newest = entry.path().string();
+  }
+  return as_typed({newest});
 }
 
 /// The command as typed, completed by every argument that is required and absent.
@@ -517,6 +527,18 @@ std::string hint_on_arguments(const FamilyTable& families, const CLI::App& app,
   return hint;
 }
 
+/// The words that look like options and are none of the command: the value of such a word was
+/// taken for another argument and may have been refused first.
+Arguments unknown_options(const CLI::App& app, const Arguments& given) {
+  const std::vector<std::string> known = long_options(app);
+  Arguments unknown;
+  for (const std::string& word : given)
+    if (word.starts_with("--") && word.size() > 2 &&
+        !has_word(known, word.substr(0, word.find('='))))
+      unknown.push_back(word);
+  return unknown;
+}
+
 /// The words that belong to no option, in the order of the command line: CLI11 reports them from
 /// the last to the first.
 Arguments in_order(Arguments left, const Arguments& given) {
@@ -573,20 +595,25 @@ std::optional<int> parse(CommandLine& app, const Invocation& call) {
     if (error.get_exit_code() == 0)  // --help
       return speaks_before_mpi() ? app.app_->exit(error) : 0;
     return without_mpi([&]() -> int {
-      const Arguments left = in_order(app.app_->remaining(true), call.arguments);
-      const auto extras = static_cast<int>(CLI::ExitCodes::ExtrasError);
-      const bool extra = error.get_exit_code() == extras && !left.empty();
+      Arguments left = in_order(app.app_->remaining(true), call.arguments);
+      const auto is = [&](CLI::ExitCodes code) {
+        return error.get_exit_code() == static_cast<int>(code);
+      };
+      bool extra = is(CLI::ExitCodes::ExtrasError) && !left.empty();
       // An option that is misspelt or has another name here is advised on first, and a command
       // without its subcommand lacks no argument.
-      const bool lacking =
-          error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
-          app.app_->remaining(true).empty() &&
-          std::string_view(error.what()).ends_with(" is required");
+      const bool lacking = is(CLI::ExitCodes::RequiredError) && left.empty() &&
+                           std::string_view(error.what()).ends_with(" is required");
       std::string command = app.app_->get_name();
       const CLI::App* innermost = app.app_.get();
       while (!innermost->get_subcommands().empty()) {
         innermost = innermost->get_subcommands().front();
         command += " " + innermost->get_name();
+      }
+      if (const Arguments unknown = unknown_options(*innermost, call.arguments);
+          is(CLI::ExitCodes::ValidationError) && !unknown.empty()) {
+        left = unknown;
+        extra = true;
       }
       throw DeckError(
           fmt::format("{}: {}", command,

@@ -101,18 +101,77 @@ std::string describe_keys(const FamilyTable& table, const std::string& word) {
                   "`choir train --describe` lists every key");
 }
 
-/// Prints the keys that the words name, and then throws for the words that name none.
-/// A name in several words, "learning rate", is looked for with underscores first.
+/// Small letters with blanks in place of '-' and '_'.
+std::string as_searched(const std::string& text) {
+  std::string searched = fold_name(text);
+  std::ranges::replace(searched, '_', ' ');
+  return searched;
+}
+
+/// The keys whose name or text contains each of the words, those with a matching name first, each
+/// with the first sentence of its text; "" if there is none.
+std::string search_keys(const FamilyTable& table, const Arguments& words) {
+  constexpr std::size_t kMost = 20;  // as many lines as a terminal has
+  struct FoundKey {
+    std::string path, text;
+  };
+  std::vector<FoundKey> keys;
+  for (const std::string& line : split(describe_deck(table), '\n')) {
+    if (line.starts_with("      ")) {
+      if (!keys.empty()) keys.back().text += " " + std::string(trim(line));
+    } else if (line.starts_with("  ")) {
+      keys.push_back({line.substr(2, line.find(' ', 2) - 2), ""});
+    }
+  }
+  const auto lacks = [&](const std::string& text) {
+    return std::ranges::any_of(words, [&](const std::string& word) {
+      return as_searched(text).find(as_searched(word)) == std::string::npos;
+    });
+  };
+  std::erase_if(keys, [&](const FoundKey& key) { return lacks(key.path + key.text); });
+  if (keys.empty()) return {};
+  std::ranges::stable_partition(keys, [&](const FoundKey& key) { return !lacks(key.path); });
+  std::string text = fmt::format("{} with '{}' in the name or text:\n",
+                                 counted(std::ssize(keys), "key"), join(words, " "));
+  for (std::size_t i = 0; i < std::min(keys.size(), kMost); ++i)
+    text += fmt::format("  {:<34} {}\n", keys[i].path,
+                        trim(keys[i].text.substr(0, keys[i].text.find(". "))));
+  if (keys.size() > kMost)
+    text += fmt::format("  and {} more; a second word narrows the search\n", keys.size() - kMost);
+  return text + "`choir train --describe KEY` prints the whole text of a key";
+}
+
+/// Prints the keys that the words name, or else those that contain the words, and then throws for
+/// the words without any. A name in several words, "learning rate", is looked for with underscores
+/// first.
 void print_keys(const FamilyTable& table, const Arguments& words) {
   Arguments names = words;
   if (const std::string joined = join(words, "_");
       words.size() > 1 && describe_deck(table).find("." + joined + " ") != std::string::npos)
     names = {joined};
   std::string unknown, hint;
+  const auto is_known = [&](const std::string& word) {
+    try {
+      return !describe_keys(table, word).empty();
+    } catch (const DeckError&) {
+      return false;
+    }
+  };
+  if (names.size() > 1 && !std::ranges::all_of(names, is_known))
+    if (const std::string found = search_keys(table, words); !found.empty()) {
+      print_safely("{}\n", found);
+      return;
+    }
   for (const std::string& word : names) {
     try {
       print_safely("{}\n", describe_keys(table, word.substr(0, word.find('='))));
     } catch (const DeckError& error) {
+      // A name of another program has its successor in the error.
+      const bool foreign = std::string_view(error.what()).ends_with(" here");
+      if (const std::string found = foreign ? "" : search_keys(table, {word}); !found.empty()) {
+        print_safely("{}\n", found);
+        continue;
+      }
       unknown += (unknown.empty() ? "" : "\n  ") + std::string(error.what());
       hint = error.hint();
     }

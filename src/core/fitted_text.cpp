@@ -1,7 +1,15 @@
 // Text fitted into the columns of a terminal. Texts are made without knowing who reads them:
 // paragraphs are broken at 100 columns, and tables are as wide as their cells. Here a paragraph is
-// broken anew, a table loses blanks between its columns, and rows that are still too wide continue
-// on a second line, all from the same column. A command remains one that can be copied.
+// broken anew, and a command remains one that can be copied. A table that is too wide becomes
+// narrower by the first of these rules that is enough:
+//   1. It loses blanks between its columns.
+//   2. If its last column begins in the left half, the text of that column is broken inside it.
+//   3. If it has a row of names, it loses columns from the right, because tables have their
+//      important columns first, and a line below it names them. A last column without a name is
+//      the verdict on a row and stays.
+//   4. Each row continues on a second line, all from the same column.
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -200,6 +208,115 @@ std::vector<std::string> folded_rows(const std::vector<std::string>& rows, std::
   return out;
 }
 
+/// A table by columns. They are separated where every row has a blank, and half of the rows that
+/// are longer have a second one beside it. A column without a name belongs to the next one that has
+/// a name.
+class TextTable {
+ public:
+  explicit TextTable(const std::vector<std::string>& rows)
+      : rows_(rows), lines_(rows_.begin(), rows_.end()) {
+    std::size_t width = 0;
+    for (const TextLine& line : lines_) width = std::max(width, line.width());
+    std::vector<std::size_t> begins{0};
+    for (std::size_t c = lines_.front().indent() + 2; c < width; ++c)
+      if (begins_column(c)) begins.push_back(c);
+    begins.push_back(width);
+    for (std::size_t i = 0, begin = 0; i + 1 < begins.size(); ++i) {
+      const std::string name = text_of(lines_.front(), begins[i], begins[i + 1]);
+      if (name.empty() && i + 2 < begins.size()) continue;
+      columns_.push_back({begin, begins[i + 1], name});
+      begin = begins[i + 1];
+    }
+  }
+  /// The column of the screen at which the last column begins.
+  std::size_t last_begin() const {
+    std::size_t begin = columns_.back().begin;
+    while (std::ranges::all_of(lines_, [&](const TextLine& line) { return line.blank(begin); }))
+      ++begin;
+    return begin;
+  }
+  /// True if the first row has names: words without a digit, for four columns or more.
+  bool named() const {
+    return columns_.size() >= 4 && std::ranges::none_of(rows_.front(), [](unsigned char letter) {
+             return std::isdigit(letter) != 0;
+           });
+  }
+  /// The rows with as many columns as fit, and the line that names the others. Empty if fewer than
+  /// two columns fit.
+  std::vector<std::string> narrowed(std::size_t columns) const {
+    const bool verdict = columns_.back().name.empty();
+    for (std::size_t kept = columns_.size() - (verdict ? 2 : 1); kept >= 2; --kept) {
+      std::vector<std::string> rows = squeezed(kept_rows(kept, verdict), 1);
+      if (!fit(rows, columns)) continue;
+      const std::vector<std::string> wider = squeezed(kept_rows(kept, verdict), 2);
+      if (fit(wider, columns)) rows = wider;
+      std::vector<std::string> names;
+      for (std::size_t i = kept; i < columns_.size() - (verdict ? 1 : 0); ++i)
+        names.push_back(columns_[i].name);
+      rows.push_back(broken_line(
+          fmt::format("  (too wide for this terminal, shown by `| cat`: {})", join(names, ", ")),
+          columns, 2, false));
+      return rows;
+    }
+    return {};
+  }
+
+ private:
+  struct Column {
+    std::size_t begin, end;
+    std::string name;
+  };
+  bool begins_column(std::size_t c) const {
+    std::size_t longer = 0, separated = 0;
+    bool used = false;
+    for (const TextLine& line : lines_) {
+      if (!line.blank(c - 1)) return false;
+      if (line.width() <= c) continue;
+      ++longer;
+      used = used || !line.blank(c);
+      separated += line.blank(c - 2) || line.blank(c) ? 1 : 0;
+    }
+    return used && 2 * separated >= longer;
+  }
+  static std::string text_of(const TextLine& line, std::size_t begin, std::size_t end) {
+    std::string text;
+    for (std::size_t c = begin; c < end; ++c) text += line.character(c);
+    return std::string(trim(text));
+  }
+  /// The rows with the first columns, and with the last one if it is a verdict.
+  std::vector<std::string> kept_rows(std::size_t kept, bool verdict) const {
+    std::vector<std::string> rows;
+    for (const TextLine& line : lines_) {
+      std::string& row = rows.emplace_back();
+      for (std::size_t c = 0; c < columns_[kept - 1].end; ++c) row += line.character(c);
+      if (verdict) row.append(line.from(columns_.back().begin));
+    }
+    return rows;
+  }
+
+  std::vector<std::string> rows_;
+  std::vector<TextLine> lines_;  // views of rows_
+  std::vector<Column> columns_;
+};
+
+/// The rows of a table in the first form that fits.
+std::vector<std::string> fitted_rows(const std::vector<std::string>& rows, std::size_t columns) {
+  if (fit(rows, columns)) return rows;
+  std::vector<std::string> wider = squeezed(rows, 2);
+  if (fit(wider, columns)) return wider;
+  std::vector<std::string> narrowest = squeezed(rows, 1);
+  if (fit(narrowest, columns)) return narrowest;
+  const TextTable table(wider);
+  if (const std::size_t begin = table.last_begin(); begin <= columns / 2) {
+    for (std::string& row : wider)
+      if (TextLine(row).width() > columns) row = broken_line(row, columns, begin, false);
+    return wider;
+  }
+  std::vector<std::string> narrowed;
+  if (table.named()) narrowed = table.narrowed(columns);
+  return narrowed.empty() ? folded_rows(wider, columns) : narrowed;
+}
+
 /// True if a colon follows one of the first three words, as in "longest messages: 512 x".
 bool begins_label(std::string_view text) {
   for (int words = 0; words < 3; ++words) {
@@ -223,34 +340,31 @@ bool continues(const TextLine& line, std::size_t indent, const TextLine& next) {
          !next.from(indent).starts_with("-> ");
 }
 
-/// The end of the table that begins at `first`: rows, with single lines that fit between them.
-std::size_t end_of_table(const std::vector<std::string>& lines, std::size_t first,
-                         std::size_t columns) {
-  std::size_t end = first + 1;
-  for (std::size_t i = end; i < lines.size() && i <= end + 1; ++i) {
-    const TextLine line(lines[i]);
-    if (is_row(line))
-      end = i + 1;
-    else if (line.width() > columns || line.width() == 0)
-      break;
-  }
-  return end;
+/// True for a row of names below another line, with which another table begins: "# size   time".
+bool begins_names(const std::string& line, const std::string& before) {
+  return line.starts_with('#') && !(before.starts_with('#') && is_row(TextLine(before)));
 }
 
-/// Appends the lines of a table, of which only the rows are changed, and only if one is too wide.
-void append_table(std::vector<std::string>& out, std::span<const std::string> table,
-                  std::size_t columns) {
-  std::vector<std::string> rows;
-  for (const std::string& line : table)
-    if (is_row(TextLine(line))) rows.push_back(line);
-  if (!fit(rows, columns)) {
-    const std::vector<std::string> narrowest = squeezed(rows, 1);
-    rows = fit(narrowest, columns) && !fit(squeezed(rows, 2), columns)
-               ? narrowest
-               : folded_rows(squeezed(rows, 2), columns);
+/// The end of the table that begins at `first`: rows, with remarks between them, which are deeper
+/// than the rows, or single lines that fit.
+std::size_t end_of_table(const std::vector<std::string>& lines, std::size_t first,
+                         std::size_t columns) {
+  const std::size_t indent = TextLine(lines[first]).indent();
+  std::size_t end = first + 1, others = 0;
+  for (std::size_t i = end; i < lines.size() && others < 2; ++i) {
+    const TextLine line(lines[i]);
+    if (is_row(line)) {
+      if (begins_names(lines[i], lines[i - 1])) break;
+      end = i + 1;
+      others = 0;
+    } else if (line.width() == 0) {
+      break;
+    } else if (line.indent() <= indent + 2) {
+      if (line.width() > columns) break;
+      ++others;
+    }
   }
-  auto row = rows.begin();
-  for (const std::string& line : table) out.push_back(is_row(TextLine(line)) ? *row++ : line);
+  return end;
 }
 
 /// JSON is for programs, also on a terminal.
@@ -258,6 +372,50 @@ bool is_json(std::string_view text) {
   constexpr std::string_view kBegins = "{[\"\n]";
   return text.starts_with('{') ||
          (text.size() > 1 && text[0] == '[' && kBegins.find(text[1]) != std::string_view::npos);
+}
+
+bool is_command_line(const TextLine& line, std::size_t columns) {
+  return is_command(line.from(line.indent())) ||
+         is_command(line.from(hanging_indent(line, columns)));
+}
+
+/// Appends the line at `i`, with the lines that continue it if it is too wide, and moves `i` behind
+/// them.
+void append_paragraph(std::vector<std::string>& out, std::span<const std::string> lines,
+                      std::size_t& i, std::size_t columns) {
+  const TextLine line(lines[i]);
+  std::string paragraph = lines[i++];
+  if (line.width() <= columns || is_json(line.from(line.indent()))) {
+    out.push_back(paragraph);
+    return;
+  }
+  const bool command = is_command_line(line, columns);
+  const std::size_t indent = i < lines.size() && continues(line, line.indent(), TextLine(lines[i]))
+                                 ? line.indent()
+                                 : hanging_indent(line, columns);
+  while (!command && i < lines.size() &&
+         continues(TextLine(lines[i - 1]), indent, TextLine(lines[i])))
+    paragraph.append(" ").append(trim(lines[i++]));
+  out.push_back(broken_line(paragraph, columns, indent, command));
+}
+
+/// Appends the lines of a table: its rows in the form that fits, and the remarks between them.
+void append_table(std::vector<std::string>& out, std::span<const std::string> table,
+                  std::size_t columns) {
+  std::vector<std::string> rows;
+  for (const std::string& line : table)
+    if (is_row(TextLine(line))) rows.push_back(line);
+  rows = fitted_rows(rows, columns);
+  auto row = rows.begin();
+  for (std::size_t i = 0; i < table.size();) {
+    if (!is_row(TextLine(table[i]))) {
+      append_paragraph(out, table, i, columns);
+      continue;
+    }
+    out.push_back(*row++);
+    ++i;
+  }
+  out.insert(out.end(), row, rows.end());
 }
 
 }  // namespace
@@ -268,23 +426,12 @@ std::string fitted(std::string_view text, std::size_t columns) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < lines.size();) {
     const TextLine line(lines[i]);
-    const std::size_t hang = hanging_indent(line, columns);
-    const bool command = is_command(line.from(line.indent())) || is_command(line.from(hang));
-    if (is_row(line) && !command) {
+    if (is_row(line) && !is_command_line(line, columns)) {
       const std::size_t end = end_of_table(lines, i, columns);
       append_table(out, {lines.data() + i, end - i}, columns);
       i = end;
-    } else if (line.width() <= columns || is_json(line.from(line.indent()))) {
-      out.push_back(lines[i++]);
     } else {
-      std::string paragraph = lines[i++];
-      const std::size_t indent =
-          i < lines.size() && continues(line, line.indent(), TextLine(lines[i])) ? line.indent()
-                                                                                 : hang;
-      while (!command && i < lines.size() &&
-             continues(TextLine(lines[i - 1]), indent, TextLine(lines[i])))
-        paragraph.append(" ").append(trim(lines[i++]));
-      out.push_back(broken_line(paragraph, columns, indent, command));
+      append_paragraph(out, lines, i, columns);
     }
   }
   return join(out, "\n");

@@ -469,8 +469,15 @@ OptionAdvice advice_on_option(std::string_view given, const std::vector<std::str
     }
   std::vector<std::string> names;
   for (const std::string& option : options) names.push_back(option.substr(2));
-  const std::string near = nearest_name(name, names);
-  if (near.empty()) return {};
+  std::string near = nearest_name(name, names);
+  if (near.empty()) {  // "--max", if one option begins so
+    const auto begins = [&](const std::string& option) {
+      return fold_name(option).starts_with(name + "_");
+    };
+    const auto found = std::ranges::find_if(names, begins);
+    if (found == names.end() || std::ranges::count_if(names, begins) > 1) return {};
+    near = *found;
+  }
   const std::vector<std::string> words = with_value("--" + near);
   return {fmt::format("did you mean {}?", as_typed(words)), true, false, words};
 }

@@ -274,8 +274,12 @@ class KeySet::Reader {
   bool assign(const Key& key, const json& given, const std::string& place, KeySource source) {
     const auto value = convert(key, given);
     if (!value) return complain(key.path, place, wrong_type(key, given)), false;
-    const std::string complaint = illegal(key, given, *value);
-    if (!complaint.empty()) return complain(key.path, place, complaint), false;
+    if (std::string complaint = illegal(key, given, *value); !complaint.empty()) {
+      const std::string word = given.is_string() ? given.get<std::string>() : "";
+      for (const ForeignKey& foreign : keys_.foreign_)
+        if (foreign.name == key.path + "=" + word) complaint += "; " + foreign.advice;
+      return complain(key.path, place, complaint), false;
+    }
     key.set(key, object_, *value);
     origins_[key.path] = {source, place};
     return true;
@@ -499,7 +503,8 @@ std::string advice_of(const ForeignKey& foreign) {
   if (foreign.program.empty()) return foreign.advice;
   if (foreign.advice.find(' ') != std::string::npos)
     return fmt::format("a name of {}: {}", foreign.program, foreign.advice);
-  return fmt::format("what {} calls '{}' is '{}' here", foreign.program, foreign.name,
+  return fmt::format("what {} {} '{}' is '{}' here", foreign.program,
+                     foreign.program.ends_with("programs") ? "call" : "calls", foreign.name,
                      foreign.advice);
 }
 
@@ -517,15 +522,20 @@ std::string advice_on_path_end(const std::vector<ForeignKey>& names, const std::
 
 namespace {
 
-/// The keys, at most four, whose last name contains `word`: "'a' or 'b'"; "" for none or more.
-std::string keys_with_part(const std::vector<std::string>& paths, const std::string& word) {
+/// The keys, at most four, whose last name contains that of `wanted`, only those of its section if
+/// there are any: "'a' or 'b'"; "" for none or more.
+std::string keys_with_part(const std::vector<std::string>& paths, const std::string& wanted) {
   constexpr std::size_t kShortest = 4, kMost = 4;
-  const std::string part = fold_name(word);
+  const std::size_t dot = wanted.rfind('.');
+  const std::string part = fold_name(wanted.substr(dot + 1));
   if (part.size() < kShortest) return {};
-  std::vector<std::string> found;
+  const std::string section = dot == std::string::npos ? "" : wanted.substr(0, dot + 1);
+  std::vector<std::string> here, elsewhere;
   for (const std::string& path : paths)
     if (path.substr(path.rfind('.') + 1).find(part) != std::string::npos)
-      found.push_back("'" + path + "'");
+      (!section.empty() && path.starts_with(section) ? here : elsewhere)
+          .push_back("'" + path + "'");
+  const std::vector<std::string>& found = here.empty() ? elsewhere : here;
   return found.size() > kMost ? "" : join(found, " or ");
 }
 
@@ -580,7 +590,7 @@ std::string KeySet::unknown(const std::string& path) const {
     return fmt::format("{}; did you mean '{}'?", head,
                        path.substr(0, path.rfind('.') + 1) + near_last);
   if (!near.empty()) return fmt::format("{}; did you mean '{}'?", head, near);
-  if (const std::string parts = keys_with_part(paths, last); !parts.empty())
+  if (const std::string parts = keys_with_part(paths, path); !parts.empty())
     return fmt::format("{}; did you mean {}?", head, parts);
   if (!lasts.empty()) return fmt::format("{}; keys of this section: {}", head, join(lasts, ", "));
   return fmt::format("{}; sections: {}", head, join(sections(), ", "));

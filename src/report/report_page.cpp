@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "src/core/quantities.hpp"
+#include "src/core/stats.hpp"
 #include "src/core/text.hpp"
 #include "src/report/svg_chart.hpp"
 #include "src/run/energy_meter.hpp"
@@ -204,16 +205,6 @@ double lowest_of(const Curve& curve) {
   return lowest;
 }
 
-double median_rate(const Curve& curve) {
-  std::vector<double> values;
-  for (const double y : curve.y)
-    if (std::isfinite(y)) values.push_back(y);
-  if (values.empty()) return NAN;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// The energy of all jobs of a run, each of which counts from 0.
 double joules_of(const Curve& total) {
   double before = 0, job = 0;
@@ -247,14 +238,14 @@ std::string tiles(const ReportedRun& run) {
   loss("best validation loss", lowest_of(run.curve("val_loss")));
   number("best word error rate", 100 * lowest_of(run.curve("val_wer")), "{:.2f}", "%");
   const bool speech = !run.curve("rtfx").x.empty();
-  const double rate = median_rate(run.curve(speech ? "rtfx" : "tps"));
+  const double rate = median_of_lines(run.curve(speech ? "rtfx" : "tps").y);
   if (std::isfinite(rate))
-    tile(speech ? "median x real time" : "median tokens/s",
-         format_count(clamped_integer(std::round(rate))));
+    tile(speech ? "x real time" : "tokens/s", format_count(clamped_integer(std::round(rate))),
+         kMedianOfLines);
   tile("time in steps", format_duration(run.stepping_seconds()));
   if (const double joules = joules_of(run.curve("energy_total_j")); joules > 0)
     tile("energy", format_energy(joules),
-         format_energy(median_rate(run.curve("j_per_token"))) + " a token");
+         format_energy(median_of_lines(run.curve("j_per_token").y)) + " a token");
   if (run.start.parameters > 0)
     tile("parameters", format_count(clamped_integer(run.start.parameters)));
   if (run.start.known) {

@@ -5,6 +5,8 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/json_value.hpp"
+#include "src/core/stats.hpp"
+#include "src/report/metric_lines.hpp"
 #include "src/report/run_formats.hpp"
 
 namespace choir::report {
@@ -12,16 +14,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// The median over the lines of metrics without the first, in which caches are cold; null if there
-/// is no number.
+/// The median over the lines of metrics; null if there is no number.
 ordered_json median_of(const Curve& curve) {
-  std::vector<double> values;
-  for (std::size_t i = curve.y.size() > 1 ? 1 : 0; i < curve.y.size(); ++i)
-    if (std::isfinite(curve.y[i])) values.push_back(curve.y[i]);
-  if (values.empty()) return nullptr;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  const double median = median_of_lines(curve.y);
+  return std::isfinite(median) ? ordered_json(median) : ordered_json(nullptr);
+}
+
+/// Counts are integers, not 1040.0.
+ordered_json whole(double count) {
+  return clamped_integer(count);
 }
 
 ordered_json last_of(const Curve& curve) {
@@ -52,12 +53,12 @@ std::string scale_row(const ReportedRun& run) {
     throw DataError("'" + run.path + "' has no step, so it has no row",
                     "a run writes its first line after its first step; see its log.txt");
   std::set<std::string> hosts;
-  std::int64_t threads = 0;
+  std::int64_t threads = 0;  // of the rank that has the most
   int nodes = 0;
   for (const RankPlace& rank : run.start.ranks) {
     hosts.insert(rank.host);
     nodes = std::max(nodes, rank.node + 1);
-    threads += rank.threads;
+    threads = std::max<std::int64_t>(threads, rank.threads);
   }
   const ordered_json dt = median_of(run.curve("dt")), energy = median_of(run.curve("energy_j"));
   const bool power = dt.is_number() && energy.is_number() && dt.get<double>() > 0;
@@ -77,12 +78,12 @@ std::string scale_row(const ReportedRun& run) {
       {"scale",
        {{"nodes", nodes},
         {"ranks", start.ranks.size()},
-        {"threads", threads},
+        {"threads_per_rank", threads},
         {"data_parallel", start.dp},
         {"tensor_parallel", start.tp},
         {"pipeline_parallel", start.pp},
         {"context_parallel", start.cp}}},
-      {"model", {{"type", deck_entry(run, "model.type")}, {"parameters", start.parameters}}},
+      {"model", {{"type", deck_entry(run, "model.type")}, {"parameters", whole(start.parameters)}}},
       {"efficiency",
        {{"step_seconds", dt},
         {"tokens_per_second", rate},
@@ -98,7 +99,7 @@ std::string scale_row(const ReportedRun& run) {
          power ? ordered_json(energy.get<double>() / dt.get<double>()) : ordered_json(nullptr)},
         {"joules_total", last_of(run.curve("energy_total_j"))}}},
       {"result",
-       {{"steps", run.steps_done()},
+       {{"steps", whole(run.steps_done())},
         {"loss", last_of(run.curve("loss"))},
         {"val_loss", last_of(run.curve("val_loss"))}}},
       {"provenance", provenance_of(run)}});

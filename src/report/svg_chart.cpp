@@ -12,6 +12,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/stats.hpp"
 
 namespace choir::report {
 
@@ -315,14 +316,10 @@ std::string series_key(const ChartSeries& series) {
 }
 
 double shown_value(const Curve& curve, Chart::Shown shown) {
-  std::vector<double> values;
-  for (const double y : curve.y)
-    if (std::isfinite(y)) values.push_back(y);
-  if (values.empty()) return NAN;
-  if (shown == Chart::Shown::last) return values.back();
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  if (shown != Chart::Shown::last) return median_of_lines(curve.y);
+  const auto last =
+      std::find_if(curve.y.rbegin(), curve.y.rend(), [](double y) { return std::isfinite(y); });
+  return last == curve.y.rend() ? NAN : *last;
 }
 
 std::string caption(const Chart& chart) {

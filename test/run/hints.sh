@@ -84,6 +84,11 @@ check "... and of no other" lacks out "train.max_steps"
 run 0 train --describe learning rate
 expect "--describe of a key in two words" 0 "optimizer.learning_rate"
 check "... and of no other key" eval '! grep -qE "^  (optimizer.warmup|train[.])" stdout'
+run 0 train --describe clip
+expect "--describe of a word in a name" 0 "with 'clip' in the name or text:" "optimizer.grad_clip"
+run 0 train --describe Gradients norm
+expect "--describe of two words of a text" 0 "optimizer.grad_clip" "prints the whole text of a key"
+check "... on one screen" eval '[ "$(wc -l <stdout)" -le 24 ]'
 run 0 train --describe n_embdd
 expect "--describe of a misspelt key" 2 "did you mean 'n_embd'?"
 asked "a misspelt kind of bench" "did you mean 'step'?" bench stpe
@@ -98,6 +103,10 @@ run 0 bench collectives --min-bytes 8M --max-bytes 1M
 expect "sizes in the wrong order" 2 "--min-bytes 8388608 is above --max-bytes 1048576"
 run 0 bench collectives -g 4
 expect "several GPUs a rank" 2 "a rank has one GPU here" "jobs/launch -n 4"
+run 2 bench collectives --max 1M
+expect "the beginning of an option" 2 "not an argument of this command: --max" "did you mean --max-bytes?"
+run 2 bench collectives -b 4K -e 4K -n 1
+expect "the answer below the tables" 0 "RESULT: bus bandwidth with the largest buffers of each table" "average over all rows: "
 asked "--sizes" "--sizes of other programs: --min-bytes and --max-bytes" bench collectives --sizes 8M
 # The hint on the list of keys stands only where nothing better is known.
 run 0 train "$debug" nothing.like=3
@@ -106,16 +115,28 @@ for wrong in train.max_steps=-3 model.n_head=3 train.micro_batchsize=4; do
   run 0 train "$debug" $wrong
   check "$wrong: legal values or the name, and no list of all keys (exit code $code)" eval '[ $code = 2 ] && lacks out "--describe"'
 done
+run 0 train "$debug" eval.every=2
+expect "a key of another program in a section" 2 "what many programs call 'eval.every' is 'eval.interval' here"
+run 0 train "$debug" data.every=2
+expect "a part of a name in its section" 2 "did you mean 'data.readers_every'?"
+run 0 train "$debug" log.style=json
+expect "JSON lines as a style" 2 "JSON lines are always in RUN/metrics.jsonl"
+run 0 verify "$root/inputs/verify_gpt.json" --layouts preload=1
+expect "a wrong value of a layout" 2 "legal: preload=none, preload=host, preload=device;"
+run 0 verify "$root/inputs/verify_gpt.json" --layouts prelod=host
+expect "a wrong word of a layout" 2 "did you mean 'preload='?"
 run 0 train "$debug" tp=2
 expect "an axis by its short name" 2 "what the short form of a layout calls 'tp' is 'parallel.tensor' here"
 run 0 export model --format hf
 expect "an option that is missing, as a whole command" 2 "export: --out is required" "for example: $choir export model --format hf --out FOLDER;"
 run 0 generate --prompt hi
 expect "a run that is missing" 2 "checkpoint is required" "for example: $choir generate runs/quickstart --prompt hi;"
-mkdir -p runs/mine && : >runs/mine/deck.json
+for name in alone mine; do mkdir -p runs/$name && : >runs/$name/deck.json; done
+mkdir -p runs/{older,mine}/checkpoints/step_00000001 && : >runs/older/deck.json
+touch -d "2 hours ago" runs/older/checkpoints
 run 0 generate --prompt hi
-expect "... where there is one" 2 "for example: $choir generate runs/mine --prompt hi;"
-rm -r runs/mine
+expect "... the one that has saved last" 2 "for example: $choir generate runs/mine --prompt hi;"
+rm -r runs/alone runs/older runs/mine
 run 0 report model --format csv
 expect "a format that every run has" 2 "csv: metrics.jsonl in the run directory has the numbers"
 run 0 report model --format tb

@@ -157,6 +157,11 @@ try jobs/chain.sh -n 2 --dry-run -o --time=02:00:00 jobs/generic.slurm "$debug" 
 words "the dry run of a chain" 0 "\$ sbatch --parsable --export=ALL,CHOIR_CHAIN=$work/rehearsed/chains/NEW --time=02:00:00 jobs/generic.slurm" \
   "--dependency=afterany:ID_1" "bash jobs/generic.slurm --dry-run $debug 'data.train=[\"$work/text.txt\"]' 'run.dir=$work/rehearsed' prints"
 look "... writes nothing" absent "$work/rehearsed/chains"
+if command -v script >/dev/null; then
+  echo "cd '$root' && jobs/chain.sh -n 2 --dry-run jobs/generic.slurm '$debug' 'data.train=[\"$work/text.txt\"]' run.dir='$work/rehearsed'" >"$work/chain_80.sh"
+  script -qec "stty cols 80; bash '$work/chain_80.sh'" "$work/screen" >/dev/null </dev/null
+  look "... fits a terminal" awk '/^Script / { next } { sub(/\r$/, ""); line = $0; sub(/^ */, ""); sub(/ \\$/, ""); ++n; if (length(line) > 80 && / /) { print line; bad = 1 } } END { exit bad || n < 4 }' screen
+fi
 try jobs/chain.sh -n 2 --dry-run jobs/generic.slurm "$debug" model.n_layers=3
 words "... of a deck that is refused" 2 "is 'model.n_layer' here"
 try env SITE=generic bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"

@@ -44,7 +44,7 @@ expect "... and the parts of the memory, the first layouts and the way to the re
 expect "1024 cards" 0 "layouts of 1,024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "  use: "
 check "... as JSON" has plan.json '"choices"'
 check "... in which something fits" matches plan.json '"fits": true'
-check "... the answer first" eval 'head -n 1 stdout | grep -qE "^FITS( IN ANOTHER LAYOUT)?: gpt, [0-9,]+ parameters, on 1,024 ranks \(128 nodes of 8\), H200"'
+check "... the answer first" eval 'head -n 1 stdout | grep -qE "^FITS( IN ANOTHER LAYOUT)?: gpt, [0-9,]+ parameters, on 1,024 ranks \(128 nodes of 8 ranks\), H200"'
 run 0 plan --all "${large[@]}" --ranks 1024 --target h200
 expect "--all prints all of it" 0 "memory plan of every rank:" "total per rank" "moments spread over"
 run 0 plan "$debug" "${small[@]}" model.n_layer=4 --ranks 4 parallel.pipeline=3
@@ -60,7 +60,7 @@ expect "the newer name of a model" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 
 run 0 plan llama3-9b --ranks 8
 expect "a name that is not there" 2 "did you mean 'llama3-8b'? Models known by name: gpt2, " "llama3.1-8b"
 run 0 plan llama3-8b --nodes 1 --gpus A100-80GB
-expect "a model by its name, nodes and cards as people say them" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks (1 node of 8), A100" \
+expect "a model by its name, nodes and cards as people say them" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks of one node, A100" \
   "assumed     8 GPUs a node" "type        build/choir plan llama3-8b --nodes 1 --gpus A100-80GB --out llama3-8b.json" \
   "then        jobs/launch -n 8 build/choir train llama3-8b.json"
 check "... without times" eval 'tr -s "\n " " " <stdout | grep -q "not known: --calibration assumed predicts it"'
@@ -75,7 +75,7 @@ check "... of which the time is known" lacks stdout "not known"
 run 0 plan llama3-8b --nodes 4 --gpus A100-40GB --calibration assumed train.global_batch_size=32
 check "... or of equal ones" lacks stdout "global batches differ"
 run 0 plan llama3-8b.json --nodes 2 --gpus A100-80GB --gpus-per-node 4
-expect "... and planned as written" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks (2 nodes of 4)" "as written  dp=8"
+expect "... and planned as written" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks (2 nodes of 4 ranks)" "as written  dp=8"
 for card in B200-180GB GH200 L40S; do
   run 0 plan gpt2 --nodes 1 --gpus $card
   expect "$card is known" 0 "FITS: gpt" "${card%%-*}"
@@ -85,13 +85,13 @@ expect "a card without kernels is planned by its memory" 0 "FITS: gpt" "MI300X 1
 run 0 plan gpt2 --nodes 1 --gpus MI300X --calibration assumed
 expect "... not by times" 2 "there are no assumed times for MI300X"
 run 0 plan gpt2 --nodes 2 --gpus 3 --target h100
-expect "... and cards by their number" 0 "on 6 ranks (2 nodes of 3), H100"
+expect "... and cards by their number" 0 "on 6 ranks (2 nodes of 3 ranks), H100"
 run 0 plan gpt2 --nodes 0
 expect "no nodes" 2 "below 1"
 run 0 plan gpt2 --nodes 2 --ranks 3
 expect "nodes and ranks that differ" 2 "--ranks 3 are not --nodes 2 of equally many ranks" "--nodes with --gpus-per-node, or --ranks alone"
 run 0 plan gpt2 --nodes 2 --ranks 8 --target h100
-expect "nodes and ranks" 0 "on 8 ranks (2 nodes of 4)"
+expect "nodes and ranks" 0 "on 8 ranks (2 nodes of 4 ranks)"
 run 0 plan --all "${large[@]}" --ranks 1024 --target h200 parallel.tensor=8 parallel.data=128
 expect "a fixed layout" 0 "layout: dp=128 tp=8" "FITS: "
 check "... and no others" lacks stdout "layouts of"
@@ -115,7 +115,7 @@ run 0 "${timed[@]}" --calibration assumed --json fast.json
 expect "the time of a step" 0 "predicted step: "
 check "... with what it assumes" eval 'tr -s "\n " " " <stdout | grep -q "assumed manufacturers. figures, not measured: 70 % of 989 TFLOP/s (16 bits)"'
 run 0 "${timed[@]:0:8}" --calibration assumed
-check "... and its columns in the table of layouts" matches stdout "^   #  layout .* micro x accum global .* step +tokens/s$"
+check "... and its columns in the table of layouts" matches stdout "^   #  layout .* memory +step +tokens/s +micro x accum +global +bubble$"
 rate() { sed -nE "s/$1/\1/p" stdout | head -n 1; }
 check "... the time of the run is that of the layout to type" test "$(rate '^  time +[0-9,]+ steps of ([0-9.]+ m?s):.*')" = "$(rate '^  fastest .*; ([0-9.]+ m?s) a step.*')"
 check "... and the times of another one are named" matches stdout "^  predicted step as written: $(rate '^  as written .*; ([0-9.]+ m?s) a step.*'): "
@@ -214,7 +214,7 @@ done
 run 0 plan gpt2 --gpus H10-80GB
 expect "... as --gpus, its names" 2 "unknown --gpus H10-80GB" "did you mean H100-80GB?" "A100-80GB, A100-40GB, H100-80GB, H200-141GB" "--gpus H100-80GB --memory 62"
 run 0 plan gpt2 --gpus 4
-expect "a number of GPUs is one node" 0 "on 4 ranks (1 node of 4)"
+expect "a number of GPUs is one node" 0 "on 4 ranks of one node"
 run 0 plan gpt2 --nodes 2 --gpus A100-40GB
 expect "a job of several nodes" 0 "on SLURM    sbatch --nodes=2 --ntasks-per-node=8 --gpus-per-node=8 jobs/generic.slurm gpt2.json" \
   "on PBS      qsub -l select=2:mpiprocs=8:ngpus=8 -v DECK=gpt2.json jobs/generic.pbs"

@@ -52,6 +52,13 @@ expect "Prometheus: no such folder" 6 "log.prometheus: cannot write 'none/b.prom
 check "... every metric has a help text of its own" has a.prom "# HELP choir_speed_step_seconds Wall time of a step in seconds"
 run 0 report a --format row
 expect "a row for dashboards" 0 '"format":"choir-scale-row-1"' '"data_parallel":2' '"joules_total":'
+run 0 train "$debug" "${small[@]}" run.dir=speeds log.interval=1
+speed=$(sed -nE 's/^ +speed +([0-9]+) tokens\/s, median of the log.s lines.*/\1/p' out)
+run 0 report speeds
+check "the speed of the summary on the page" eval 'tr -d , <speeds/report.html | grep -q "<dd>${speed:-none} <small>median of the log"'
+run 0 report speeds --format row
+check "... and in the row" perl -MJSON::PP -e 'local $/; exit(sprintf("%.0f", decode_json(<STDIN>)->{efficiency}{tokens_per_second}) ne $ARGV[0])' "$speed" <stdout
+rm -r speeds
 run 0 report a --format mllog --set submission_org=choir --set seed=7
 expect "lines for MLPerf" 0 ':::MLLOG {"namespace":""' '"key":"submission_org","value":"choir"' '"key":"seed","value":7' '"key":"run_stop"' \
   "choir: note: submission_benchmark=llama31_8b is an assumption"

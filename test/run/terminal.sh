@@ -82,6 +82,14 @@ if command -v script >/dev/null; then
   narrow 80 "train --check '$debug' data.train='[\"text.txt\"]' run.dir=new"
   narrow 60 "train nosuch.json"
   narrow 60 "train --describe train"
+  # A row of a table is one line, although its columns do not all fit.
+  cp -r run a_run_with_a_long_name_of_forty_letters_
+  narrow 80 "runs ."
+  check "... each run in one line" eval '[ "$(grep -c "^./[^ ]* *finished" screen)" = 2 ] && ! grep -q "^    " screen'
+  check "... and the missing columns are named" has screen "(too wide for this terminal, shown by"
+  rm -r a_run_with_a_long_name_of_forty_letters_
+  narrow 80 "plan '$root/inputs/verify_gpt.json' --ranks 2 --target a100 --calibration assumed train.precision=fp32"
+  check "... with memory and time in the row of a layout" grep -qE "^ *1 +dp=.* [kMG]iB .* m?s +[0-9,]+" screen
   script -qec "stty cols 60; cd '$root' && jobs/launch -n 2 '$choir' train nosuch.json" screen >/dev/null </dev/null
   check "an error under jobs/launch fits the terminal, too" awk '{ sub(/\r$/, "") } /^choir:|^  / { ++n; if (length($0) > 60) bad = 1 } END { exit bad || !n }' screen
   run 0 plan "$root/inputs/verify_gpt.json" --ranks 8

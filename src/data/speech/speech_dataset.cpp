@@ -300,7 +300,7 @@ std::string SpeechDataset::to_string() const {
   CHOIR_CHECK(s.corpus, "there is no training data to describe");
   std::string text = "train " + sift().to_string();
   text += "\n" + choir::to_string(s.sources);
-  text += fmt::format("\n{} buckets up to {}", s.sampler->buckets().count(),
+  text += fmt::format("\n{} up to {}", counted(s.sampler->buckets().count(), "bucket"),
                       s.sampler->buckets().to_string());
   text +=
       fmt::format("\n{:.1f} utterances a micro-batch, padding {:.1f} % ({:.1f} % without buckets)",

@@ -240,7 +240,10 @@ std::string to_string(const CollectivesReport& report) {
   if (!report.note.empty()) text += "# transfers are staged: " + report.note + "\n";
   std::string heading;
   double sum = 0;
+  std::vector<CollectiveRow> largest;  // of each group
   for (const CollectiveRow& r : by_group(report.rows)) {
+    if (largest.empty() || group_of(largest.back()) != group_of(r)) largest.push_back(r);
+    if (r.bytes > largest.back().bytes) largest.back() = r;
     if (group_of(r) != heading)
       text += fmt::format(
           "{}\n# {:>12} {:>12} {:>6} {:>6} {:>5} {:>12} {:>8} {:>8} {:>7}\n"
@@ -253,11 +256,16 @@ std::string to_string(const CollectivesReport& report) {
     sum += r.bus_gb_per_s;
   }
   if (report.comparison) text += to_text(*report.comparison);
-  return text +
-         fmt::format("# avg bus bandwidth: {:.4f} GB/s\n{}: {} of {} rows, {} wrong values{}\n",
-                     sum / static_cast<double>(report.rows.size()),
-                     report.valid() ? "VALID" : "INVALID", report.rows.size(), report.rows.size(),
-                     report.wrong(), noisy(report.noise));
+  text += "RESULT: bus bandwidth with the largest buffers of each table\n";
+  for (const CollectiveRow& r : largest)
+    text += fmt::format("  {:<14} along {:<4} {:>9.3f} GB/s with {}, by {}\n", r.name, r.axis,
+                        r.bus_gb_per_s, format_bytes(static_cast<double>(r.bytes)), r.transport);
+  return text + fmt::format(
+                    "average over all rows: {:.4f} GB/s of bus bandwidth\n"
+                    "{}: {} of {} rows, {} wrong values{}\n",
+                    sum / static_cast<double>(report.rows.size()),
+                    report.valid() ? "VALID" : "INVALID", report.rows.size(), report.rows.size(),
+                    report.wrong(), noisy(report.noise));
 }
 
 }  // namespace choir

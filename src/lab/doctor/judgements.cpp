@@ -349,8 +349,8 @@ std::string to_text(const std::vector<Finding>& findings) {
   for (const Finding& f : findings) {
     errors += f.health == Health::error;
     warnings += f.health == Health::warning;
-    text += fmt::format("\n{:<8} {:<12} {}", word(f.health), f.name, f.text);
-    if (!f.remedy.empty()) text += fmt::format("\n{:<21} -> {}", "", f.remedy);
+    text += fmt::format("\n{:<8} {:<13}  {}", word(f.health), f.name, f.text);
+    if (!f.remedy.empty()) text += fmt::format("\n{:<23} -> {}", "", f.remedy);
   }
   return fmt::format("{} error{}, {} warning{}{}", errors, plural(errors), warnings,
                      plural(warnings), text);

@@ -133,10 +133,6 @@ std::string host_text(const LayoutPlan& plan) {
                      format_bytes(plan.host_limit), 100 * needs / plan.host_limit);
 }
 
-std::string step_text(double seconds) {
-  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
-}
-
 std::string rate_text(const LayoutPlan& plan) {
   const bool tokens = plan.deck.family().fixed_shape();
   return tokens ? format_count(std::llround(plan.units_per_second())) + " tokens/s"
@@ -207,24 +203,31 @@ LayoutFacts facts_of(const LayoutPlan& plan) {
 /// "1.2 s a step, 5,321 tokens/s, 12.0 % exposed messages; "
 std::string time_text(const LayoutPlan& plan) {
   if (!plan.time) return "";
-  return fmt::format("{} a step, {}, {:.1f} % exposed messages; ", step_text(plan.time->seconds),
-                     rate_text(plan), 100 * plan.time->exposed_seconds() / plan.time->seconds);
+  return fmt::format("{} a step, {}, {:.1f} % exposed messages; ",
+                     step_duration(plan.time->seconds), rate_text(plan),
+                     100 * plan.time->exposed_seconds() / plan.time->seconds);
 }
 
-/// One line of the table of layouts.
+/// The cells of a predicted time; "" without predictions.
+std::string time_cells(std::string_view step, std::string_view rate) {
+  return fmt::format("  {:>8}  {:>9}", step, rate);
+}
+
+/// One line of the table of layouts. The columns that name a layout come first, then memory and
+/// time: a narrow terminal shows as many as fit.
 std::string row_text(std::size_t number, const LayoutChoice& choice) {
   const LayoutPlan& plan = choice.plan;
   const Deck& deck = plan.deck;
   return fmt::format(
-      "  {:>2}  {:<23} {:<4} {:<3} {:<9} {:>6} x {:<6} {:>6}  {:>9} {:>3} %  {:>5.1f} %{}\n",
+      "  {:>2}  {:<23} {:<4} {:<3} {:<9}  {:>9} {:>3} %{}  {:>6} x {:<6} {:>6}  {:>5.1f} %\n",
       number, plan.layout.to_string(), deck.parallel.zero, deck.parallel.sequence ? "yes" : "no",
-      name_of(deck.train.recompute), plan.batch.micro, plan.batch.accum, plan.batch.global,
-      format_bytes(total_of(plan)), percent_text(plan, "<1"), 100 * plan.bubble,
-      plan.time ? fmt::format("  {:>8}  {:>9}", step_text(plan.time->seconds),
-                              plan.units_per_second() < 100
-                                  ? fmt::format("{:.3g}", plan.units_per_second())
-                                  : format_count(std::llround(plan.units_per_second())))
-                : "");
+      name_of(deck.train.recompute), format_bytes(total_of(plan)), percent_text(plan, "<1"),
+      plan.time ? time_cells(step_duration(plan.time->seconds),
+                             plan.units_per_second() < 100
+                                 ? fmt::format("{:.3g}", plan.units_per_second())
+                                 : format_count(std::llround(plan.units_per_second())))
+                : "",
+      plan.batch.micro, plan.batch.accum, plan.batch.global, 100 * plan.bubble);
 }
 
 /// The lines below it: the predicted time, and the reason for the layout.
@@ -264,7 +267,7 @@ std::string short_text(const LayoutPlan& plan) {
     text += fmt::format(", {} x {} sequences a rank", plan.batch.micro, plan.batch.accum);
   text = fmt::format("{}: {}", text, share_text(plan));
   if (plan.time)
-    text += fmt::format("; {} a step, {}", step_text(plan.time->seconds), rate_text(plan));
+    text += fmt::format("; {} a step, {}", step_duration(plan.time->seconds), rate_text(plan));
   return text;
 }
 
@@ -322,6 +325,14 @@ std::string job_text(const LayoutChoice* chosen, const PlanCase& request, const 
       gpus ? fmt::format(":ngpus={}", per_node) : "", variables);
 }
 
+/// "8 ranks (2 nodes of 4 ranks)", "2 ranks of one node".
+std::string ranks_text(int ranks, int per_node) {
+  const int on_node = std::min(ranks, per_node), nodes = (ranks + on_node - 1) / on_node;
+  return nodes == 1 ? counted(ranks, "rank") + " of one node"
+                    : fmt::format("{} ({} of {})", counted(ranks, "rank"), counted(nodes, "node"),
+                                  counted(on_node, "rank"));
+}
+
 /// True if the target is a card for which `--calibration assumed` has the maker's figures.
 bool has_assumed_times(const PlanTarget& target) {
   return target.assumed_node && target.peak_flops > 0;
@@ -345,7 +356,7 @@ std::string duration_text(const LayoutPlan& plan, const PlanCase& request) {
   const std::int64_t steps = request.deck.train.max_steps, interval = request.deck.eval.interval;
   if (!plan.time) return request.calibration ? "" : labelled("time", no_duration_text(request));
   std::string text = fmt::format("  time        {} of {}: about {}", counted(steps, "step"),
-                                 step_text(plan.time->seconds),
+                                 step_duration(plan.time->seconds),
                                  format_duration(static_cast<double>(steps) * plan.time->seconds));
   if (interval > 0)
     text += fmt::format(", and {}", counted((steps + interval - 1) / interval, "evaluation"));
@@ -398,15 +409,14 @@ std::string command_text(const LayoutChoice* chosen, const PlanCase& request,
 std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const LayoutChoice* chosen,
                    const PlanCase& request, const PlanWords& words) {
   const bool own = plan != nullptr && plan->fits();
-  const int on_node = std::min(request.ranks, request.ranks_per_node);
   // Nobody wrote the layout of a model that is known by its name.
   const char* const verdict = own || (chosen != nullptr && !words.preset.empty()) ? "FITS"
                               : chosen != nullptr ? "FITS IN ANOTHER LAYOUT"
                                                   : "DOES NOT FIT";
-  std::string text = fmt::format(
-      "{}: {}, {} parameters, on {} ({} of {}), {}\n", verdict, request.deck.family().name(),
-      format_count(parameters_of(request.deck)), counted(request.ranks, "rank"),
-      counted((request.ranks + on_node - 1) / on_node, "node"), on_node, request.target.name);
+  std::string text =
+      fmt::format("{}: {}, {} parameters, on {}, {}\n", verdict, request.deck.family().name(),
+                  format_count(parameters_of(request.deck)),
+                  ranks_text(request.ranks, request.ranks_per_node), request.target.name);
   if (own) text += fmt::format("  as written  {}\n", short_text(*plan));
   // A layout that changes nothing is the line above.
   if (chosen != nullptr && !(own && chosen->changes.empty()))
@@ -470,14 +480,14 @@ std::string table_head(const LayoutSearch& search, const PlanCase& request) {
   const bool tokens = request.deck.family().fixed_shape();
   return fmt::format(
       "layouts of {}, {} a node, that fit into {} a rank, {}:\n"
-      "  {:>2}  {:<23} {:<4} {:<3} {:<9} {:>15} {:>6}  {:>15}  {:>7}{}\n",
+      "  {:>2}  {:<23} {:<4} {:<3} {:<9}  {:>15}{}  {:>15} {:>6}  {:>7}\n",
       counted(request.ranks, "rank"), std::min(request.ranks, request.ranks_per_node),
       format_bytes(search.fitting.front().plan.memory_limit),
       is_timed(request) ? "the fastest first, by " + clock_text(*request.calibration)
                         : "the simplest first",
-      "#", "layout", "zero", "sp", "recompute", "micro x accum", "global", "memory", "bubble",
-      is_timed(request) ? fmt::format("  {:>8}  {:>9}", "step", tokens ? "tokens/s" : "batches/s")
-                        : "");
+      "#", "layout", "zero", "sp", "recompute", "memory",
+      is_timed(request) ? time_cells("step", tokens ? "tokens/s" : "batches/s") : "",
+      "micro x accum", "global", "bubble");
 }
 
 /// "31 further layouts are legal and not shown: ...", with the reason.

@@ -508,28 +508,24 @@ StepTime predict_step(const Calibration& calibration, const Deck& deck, const La
   return Predictor(calibration, deck, layout, ranks_per_node, micro_batches, roles).run();
 }
 
-namespace {
-
-/// "8.4 ms", so that the parts of a short step add up.
-std::string duration(double seconds) {
-  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : format_duration(seconds);
+std::string step_duration(double seconds) {
+  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
 }
 
-}  // namespace
-
 std::string to_string(const StepTime& time) {
-  std::vector<std::string> parts{fmt::format("forward and backward {}", duration(time.compute)),
-                                 fmt::format("update {}", duration(time.update))};
+  std::vector<std::string> parts{
+      fmt::format("forward and backward {}", step_duration(time.compute)),
+      fmt::format("update {}", step_duration(time.update))};
   for (std::size_t a = 0; a < kAxes; ++a)
     if (time.exposed[a] > 0)
       parts.push_back(fmt::format("{} exposed {}", short_name(static_cast<Axis>(a)),
-                                  duration(time.exposed[a])));
-  if (time.hidden > 0) parts.push_back("calls hidden " + duration(time.hidden));
-  if (time.idle > 0) parts.push_back("idle " + duration(time.idle));
+                                  step_duration(time.exposed[a])));
+  if (time.hidden > 0) parts.push_back("calls hidden " + step_duration(time.hidden));
+  if (time.idle > 0) parts.push_back("idle " + step_duration(time.idle));
   if (time.one_channel > 0)
     parts.push_back(fmt::format("{} if all messages of the pipeline shared one communicator",
-                                duration(time.one_channel)));
-  return fmt::format("{}: {}", duration(time.seconds), join(parts, ", "));
+                                step_duration(time.one_channel)));
+  return fmt::format("{}: {}", step_duration(time.seconds), join(parts, ", "));
 }
 
 }  // namespace choir

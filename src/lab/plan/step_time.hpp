@@ -130,6 +130,8 @@ StepTime predict_step(const Calibration& calibration, const Deck& deck, const La
                       int ranks_per_node, std::int64_t micro_batches,
                       const std::vector<RoleWork>& roles);
 
+/// The time of a step or a part of it, "8.4 ms" or "20.47 s", so that the parts add up.
+std::string step_duration(double seconds);
 /// Formats a time: "42 ms: forward and backward 35, update 2, dp 3 exposed, idle 2".
 std::string to_string(const StepTime& time);
 

@@ -70,11 +70,16 @@ VerifyLayout parse_layout(const std::string& text, const FamilyTable* families) 
           families == nullptr ? ""
                               : deck::key_by_last_name(families->keys(),
                                                        fold_name(name.substr(name.rfind('.') + 1)));
+      std::vector<std::string> words;
+      for (const LayoutAxisName& axis : kNames) words.emplace_back(axis.word);
+      const std::string near = nearest_name(name, words);
       refuse(fmt::format("unknown word '{}'", name), text,
-             key.empty() ? ""
-                         : fmt::format("verify does not vary {0}; add {0}=VALUE after the layouts "
-                                       "to set it in all of them; ",
-                                       key));
+             !near.empty() ? fmt::format("did you mean '{}='? ", near)
+             : key.empty()
+                 ? ""
+                 : fmt::format("verify does not vary {0}; add {0}=VALUE after the layouts "
+                               "to set it in all of them; ",
+                               key));
     }
     if (value.empty()) refuse(fmt::format("'{}' has no value", name), text);
     const auto at = static_cast<std::size_t>(found - kNames.begin());
@@ -426,12 +431,31 @@ Covering covering_order(const std::vector<VerifyLayout>& legal, std::size_t most
 
 namespace {
 
+/// The legal values of the words that a problem names: "legal: preload=none, preload=host; ".
+std::string legal_words_of(const Deck& deck, const KeyProblem& problem) {
+  std::string text;
+  for (const LayoutAxisName& axis : kNames) {
+    if (std::ranges::find(problem.keys, axis.key) == problem.keys.end()) continue;
+    const Key* const key = deck.families.table().keys().find(axis.key);
+    if (key == nullptr) continue;
+    const std::vector<std::string> values =
+        key->type == KeyType::boolean ? std::vector<std::string>{"true", "false"} : key->choices;
+    const std::string lead = fmt::format("{}=", axis.word);
+    if (!values.empty())
+      text += fmt::format("legal: {}{}; ", lead, join(values, ", " + lead));
+    else if (const std::string limits = key->constraint(); !limits.empty())
+      text += fmt::format("legal for {}: {}; ", lead, limits);
+  }
+  return text;
+}
+
 void require_legal(const Deck& deck, int ranks, const VerifyLayout& layout) {
   std::vector<KeyProblem> problems;
   lay_out(deck, layout, problems);
   if (!problems.empty())
-    throw DeckError(fmt::format("--layouts: {}: {}", layout.to_string(), problems.front().text),
-                    "`--layouts exhaustive` runs every legal layout");
+    throw DeckError(
+        fmt::format("--layouts: {}: {}", layout.to_string(), problems.front().text),
+        legal_words_of(deck, problems.front()) + "`--layouts exhaustive` runs every legal layout");
   if (layout.ranks() > ranks)
     throw DeckError(
         fmt::format("--layouts: {} has {} ranks, but {} were started", layout.to_string(),

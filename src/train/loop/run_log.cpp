@@ -7,6 +7,7 @@
 #include "src/comm/agreement.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/stats.hpp"
 #include "src/run/evaluation_record.hpp"
 #include "src/train/loop/startup_report.hpp"
 
@@ -272,6 +273,8 @@ void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& eng
   watch.report_ranks(mesh_, step, log_, metrics_file_);
   print_line(m);  // of rank 0, or of all ranks with log.all_ranks
   if (mesh_.rank() != 0) return;
+  if (m.dt > 0)
+    line_rates_.push_back((deck_.family().words().audio ? m.audio_seconds : m.tokens) / m.dt);
   record(to_json(m, mesh_.world().size()));
   if (!tensorboard_.write(m))
     log_.error("cannot write {}: is the disk full? training goes on", tensorboard_.path());
@@ -408,6 +411,7 @@ std::string RunLog::summary(const Progress& progress, Engine& engine, std::size_
       std::max(0.0, wall - start - stepping - evaluation.seconds() - checkpointer.seconds());
   const FamilyWords words = deck_.family().words();
   const double amount = words.audio ? all_content_.audio_seconds : all_content_.targets.first();
+  const double median = median_of_lines(line_rates_), mean = stepping > 0 ? amount / stepping : 0;
   const auto mib = [](std::size_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   std::string text = fmt::format(
       "summary:\n"
@@ -422,11 +426,12 @@ std::string RunLog::summary(const Progress& progress, Engine& engine, std::size_
       "  best validation  {}\n",
       loss_text(evaluation.last_val_loss()), loss_text(progress.best_val_loss));
   text += fmt::format(
-      "  speed            {:.0f} {}, {} of steps\n"
+      "  speed            {:.0f} {}, {}; {} of steps\n"
       "  phases           {}\n"
       "  wall time        {}: start {:.1f} %, steps {:.1f} %, evaluation and samples {:.1f} %, "
       "checkpoints {:.1f} %, between steps {:.1f} %\n",
-      stepping > 0 ? amount / stepping : 0.0, words.rate, format_duration(stepping),
+      std::isfinite(median) ? median : mean, words.rate,
+      std::isfinite(median) ? kMedianOfLines : "mean of the steps", format_duration(stepping),
       shares(all_steps_), format_duration(wall), 100 * start / wall, 100 * stepping / wall,
       100 * evaluation.seconds() / wall, 100 * checkpointer.seconds() / wall, 100 * between / wall);
   text += fmt::format(

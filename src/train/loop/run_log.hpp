@@ -170,6 +170,7 @@ class RunLog {
   std::function<double()> measure_again_;
   StepResult last_;
   PhaseTotals since_line_, all_steps_;
+  std::vector<double> line_rates_;  // the summary has their median
   StepContent content_since_line_, all_content_;
   double ready_ = 0;             // now_seconds() when steps began
   std::int64_t first_step_ = 0;  // this process began after this step

@@ -120,11 +120,49 @@ TEST(FittedText, RowsOfATableAreCutAtTheSameColumn) {
       << "then also the second of two";
   EXPECT_EQ(fitted(table, 55),
             "# name           shape             rate    error\n"
-            "    allowed\n"
+            "  layernorm+add  [768, 128]  11.24 GB/s  5.5e-08  VALID\n"
+            "  gelu_forward   [768, 512]   3.14 GB/s  3.8e-08  VALID\n"
+            "  (too wide for this terminal, shown by `| cat`:\n  allowed)\n")
+      << "then columns from the right, except the verdict";
+  EXPECT_EQ(fitted("  layernorm+add    [768, 128]   11.24 GB/s     5.5e-08   1.3e-06      VALID\n"
+                   "  gelu_forward     [768, 512]    3.14 GB/s     3.8e-08   1.0e-06      VALID\n",
+                   55),
             "  layernorm+add  [768, 128]  11.24 GB/s  5.5e-08\n"
-            "    1.3e-06  VALID\n"
+            "      1.3e-06  VALID\n"
             "  gelu_forward   [768, 512]   3.14 GB/s  3.8e-08\n"
-            "    1.0e-06  VALID\n");
+            "      1.0e-06  VALID\n")
+      << "rows without names continue below";
+}
+
+TEST(FittedText, TheTextOfTheLastColumnIsBrokenInsideIt) {
+  EXPECT_EQ(
+      fitted(
+          "OK       ranks          1 rank on 1 host\n"
+          "WARNING  shared memory  18 segments of a library are left over from ranks that ended\n"
+          "                        -> before another job starts, remove these files of the node\n"
+          "OK       training       a tiny model trains\n",
+          60),
+      "OK       ranks          1 rank on 1 host\n"
+      "WARNING  shared memory  18 segments of a library are left\n"
+      "                        over from ranks that ended\n"
+      "                        -> before another job starts, remove\n"
+      "                           these files of the node\n"
+      "OK       training       a tiny model trains\n");
+}
+
+TEST(FittedText, ACellOfSeveralWordsStaysInItsColumn) {
+  EXPECT_EQ(fitted("   #  layout      zero sp  recompute   micro x accum       memory   bubble\n"
+                   "   1  dp=8 tp=1   0    no  none            6 x 1     26 MiB  <1 %   0.0 %\n"
+                   "      every rank holds everything, and nothing else than gradients is sent\n"
+                   "   2  dp=4 tp=2   0    yes none           12 x 1     20 MiB  <1 %   0.0 %\n",
+                   56),
+            "   #  layout     zero sp  recompute  micro x accum\n"
+            "   1  dp=8 tp=1  0    no  none           6 x 1\n"
+            "      every rank holds everything, and nothing else than\n"
+            "      gradients is sent\n"
+            "   2  dp=4 tp=2  0    yes none          12 x 1\n"
+            "  (too wide for this terminal, shown by `| cat`: memory,\n"
+            "  bubble)\n");
 }
 
 TEST(FittedText, ACommandCanStillBeCopied) {

@@ -206,6 +206,10 @@ TEST_F(RunFormatsTest, TheRowHasMediansAndNullForTheUnknown) {
   EXPECT_TRUE(row["energy"]["joules_total"].is_null());
   EXPECT_EQ(row["result"]["val_loss"], 0.75);
   EXPECT_EQ(row["scale"]["ranks"], 1);
+  EXPECT_EQ(row["scale"].count("threads"), 0u) << "of all ranks, or of one";
+  EXPECT_TRUE(row["scale"]["threads_per_rank"].is_number_integer());
+  EXPECT_TRUE(row["result"]["steps"].is_number_integer());
+  EXPECT_TRUE(row["model"]["parameters"].is_number_integer());
   EXPECT_EQ(row["provenance"]["deck_crc32c"], "0badcafe");
   EXPECT_THROW(scale_row({}), DataError);
 }

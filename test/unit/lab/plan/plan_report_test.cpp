@@ -62,7 +62,8 @@ TEST(PlanReport, TableOfLayouts) {
   const std::string text = to_string(search, request);
   expect_contains(text, "layouts of 16 ranks, 4 a node, that fit into 1.0 GiB a rank");
   expect_contains(text,
-                  "   1  dp=16 tp=1 pp=1 cp=1    0    no  none          12 x 1         192  ");
+                  "   1  dp=16 tp=1 pp=1 cp=1    0    no  none         5.0 MiB  <1 %      12 x 1   "
+                  "      192  ");
   expect_contains(text, "      every rank holds everything, only gradients are sent\n");
   expect_contains(text, "  use: train.micro_batch_size=12\n");
   EXPECT_EQ(text.find(" 0 %  "), std::string::npos) << "memory is never 0 %\n" << text;
@@ -83,7 +84,7 @@ TEST(PlanReport, TheAnswerComesFirst) {
   const PlanWords words{.command = {"deck.json"}};
   const std::string text = answer(&plan, &search, &search.fitting.front(), request, words);
   EXPECT_EQ(text.rfind("FITS: gpt, ", 0), 0u) << text;
-  expect_contains(text, " parameters, on 16 ranks (4 nodes of 4), a test\n");
+  expect_contains(text, " parameters, on 16 ranks (4 nodes of 4 ranks), a test\n");
   expect_contains(text, "  as written  dp=8 tp=2 pp=1 cp=1, zero 0, 2 x 12 sequences a rank: ");
   expect_contains(text, "  simplest    dp=");
   expect_contains(text, "  type        jobs/launch -n 16 build/choir train deck.json");
