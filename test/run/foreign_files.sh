@@ -131,3 +131,37 @@ perl -MJSON::PP -e '
   print JSON::PP->new->utf8->encode($all)' <tokenizer.json >splitters.json
 run 0 prepare text text.txt --tokenizer splitters.json --out made
 expect "40,000 splitters" 3 "splitters.json" "more than 16"
+
+# --- decks in the forms of other programs
+deck_says() {  # deck_says NAME TEXT WORDS...: a deck with this text is refused with these words
+  local name=$1
+  printf '%b' "$2" >form.json
+  shift 2
+  run 0 train form.json --check
+  expect "a deck with $name" 2 "$@"
+}
+steps='{"train": {"max_steps": %s}}'
+# shellcheck disable=SC2059
+for number in '1_000' '1,000' '16k' '0x10' '+2' '.5'; do
+  deck_says "the number $number" "$(printf "$steps" $number)" "form.json:1:" "a number is written in digits, without separators and units"
+done
+for given in '1_000; write 1000' '2,000; write 2000' '+2; write 2' '0x10; write 16' '16k; write 16000, or 16384 if 1024 is meant'; do
+  run 0 train "$debug" --check "train.max_steps=${given%%;*}"
+  expect "max_steps=${given%%;*}" 2 "expected an integer, not text; ${given#*; }"
+done
+for given in '0,001; write 0.001' '.5; write 0.5'; do
+  run 0 train "$debug" --check "optimizer.learning_rate=${given%%;*}"
+  expect "learning_rate=${given%%;*}" 2 "expected a number, not text; ${given#*; }"
+done
+for given in yes on 1; do
+  run 0 train "$debug" --check train.reproducible=$given
+  expect "reproducible=$given" 2 "expected true or false" "write true without quotes"
+done
+deck_says "a comment of YAML" '# mine\n{}' "comments begin with //"
+deck_says "None" '{"train": {"max_steps": None}}' "write null instead"
+deck_says "arguments" '--num-layers 12 --lr 1e-4\n--micro-batch-size 4\n' "a list of arguments" "model.n_layer=12" \
+  "optimizer.learning_rate=1e-4" "train.micro_batch_size=4"
+deck_says "comments of INI" '; mine\n[model]\nn_layer = 2\n' "an INI file" "model.n_layer=2"
+printf '{}' | iconv -t UTF-16 >utf16.json
+run 0 train utf16.json --check
+expect "a deck in UTF-16" 2 "the text is UTF-16" "iconv -f UTF-16 -t UTF-8"
