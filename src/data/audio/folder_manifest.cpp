@@ -465,7 +465,7 @@ void copy_manifest(const std::string& path, const FolderManifestOptions& options
 /// Adds the recordings of a table or of a folder of Kaldi.
 void add_list(const std::string& path, const FolderManifestOptions& options, ManifestLines& made,
               FolderManifestSummary& summary) {
-  read_recording_list(path, [&](ManifestJson&& line, const std::string& place) {
+  const auto add = [&](ManifestJson&& line, const std::string& place) {
     const std::string file = line["audio_filepath"].get<std::string>();
     const bool there = fs::is_regular_file(file_of_recording(file));
     const bool texted = line.contains("text") && !line["text"].get<std::string>().empty();
@@ -482,7 +482,9 @@ void add_list(const std::string& path, const FolderManifestOptions& options, Man
                             : "files are relative to the list, or to clips/, wavs/, wav/ or audio/ "
                               "beside it; --allow-missing leaves lines without a file out");
     ++(there ? summary.without_text : summary.without_file);
-  });
+  };
+  const std::int64_t unused = read_recording_list(path, add);
+  if (!options.no_texts) summary.unused_texts += unused;
 }
 
 /// Adds the recordings of folders, each with the text beside it.
