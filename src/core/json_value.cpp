@@ -329,10 +329,27 @@ bool is_number_of_python(std::string_view text, std::size_t offset) {
   return rest.starts_with("NaN") || rest.starts_with("Infinity") || rest.starts_with("-Infinity");
 }
 
+bool is_utf16(std::string_view text) {
+  return text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff") ||
+         (text.size() > 1 && (text[0] == '\0') != (text[1] == '\0'));
+}
+
+/// True if something that is no digit stands directly behind or before those of a number: "1_000",
+/// "1,000", "16k", "0x10", "+2", ".5".
+bool is_number_in_another_form(std::string_view text, std::size_t offset) {
+  const auto is_digit = [&](std::size_t at) {
+    return at < text.size() && text[at] >= '0' && text[at] <= '9';
+  };
+  const bool separated = offset > 1 && text[offset - 1] == ',' && is_digit(offset - 2);
+  return (offset > 0 && is_digit(offset - 1)) || (is_digit(offset) && separated) ||
+         ((text[offset] == '+' || text[offset] == '.') && is_digit(offset + 1));
+}
+
 /// The library's message is only searched for words that distinguish its cases.
 std::string syntax_fault(std::string_view text, std::size_t offset, std::string_view message) {
   message = message.substr(0, message.find("; last read"));
   const auto says = [&](std::string_view words) { return message.find(words) != message.npos; };
+  if (is_utf16(text)) return "the text is UTF-16, and JSON is UTF-8";
   if (is_number_of_python(text, offset)) return "NaN and Infinity are no numbers of JSON";
   if (says("missing closing quote")) return "a text has no closing quote";
   if (says("control character"))
@@ -359,12 +376,17 @@ std::string syntax_hint(std::string_view text, std::size_t offset) {
   std::string_view before = text.substr(0, std::min(offset, text.size()));
   while (!before.empty() && std::string_view(" \t\r\n").find(before.back()) != before.npos)
     before.remove_suffix(1);
+  if (is_utf16(text)) return "convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW";
   if (offset >= text.size()) return "is a closing bracket or quote missing?";
   if (is_number_of_python(text, offset))
     return "Python writes them for missing values: write null instead, or leave the key out";
   const char at = text[offset];
   if ((at == '}' || at == ']') && before.ends_with(','))
     return "remove the comma before the closing bracket";
+  if (at == '#') return "comments begin with //";
+  if (text.substr(offset).starts_with("None")) return "write null instead, or leave the key out";
+  if (is_number_in_another_form(text, offset))
+    return "a number is written in digits, without separators and units: 1000, 0.5 or 1e-3";
   if (at == '"' && !before.empty()) return "is a comma missing before this?";
   return "keys and texts stand in double quotes; true, false and null are lower case";
 }

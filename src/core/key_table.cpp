@@ -72,11 +72,14 @@ std::string wrong_type(const Key& key, const json& value) {
   if (key.type == KeyType::integer && value.is_number_unsigned())
     return fmt::format("{} = {} is too large for an integer; legal: {}", key.path, shown(value),
                        legal_values(key, true));
-  if (key.type == KeyType::boolean && value.is_string()) {
-    const std::string folded = fold_name(value.get<std::string>());
-    if (folded == "true" || folded == "false")
-      hint = "; write " + folded + " without quotes, lower case";
-  }
+  const std::string word = value.is_string() ? value.get<std::string>() : dumped(value);
+  if (key.type == KeyType::boolean)
+    if (const std::string meant = boolean_meant_by(word); !meant.empty())
+      hint = "; write " + meant + " without quotes, lower case";
+  if ((key.type == KeyType::integer || key.type == KeyType::real) && value.is_string())
+    if (const std::string meant = number_meant_by(word, key.type == KeyType::integer);
+        !meant.empty())
+      hint = "; write " + meant;
   return fmt::format("{} = {}: expected {}, not {}{}", key.path, shown(value), key.type_name(),
                      kind, hint);
 }
@@ -100,6 +103,7 @@ std::optional<KeyValue> convert(const Key& key, const json& value) {
     case KeyType::text:
     case KeyType::choice:
       if (value.is_string()) return value.get<std::string>();
+      if (value.is_structured() && key.holds_json) return dumped(value);
       if (value.is_boolean() && std::count(key.choices.begin(), key.choices.end(), "true") > 0)
         return std::string(value.get<bool>() ? "true" : "false");
       break;

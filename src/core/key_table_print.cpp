@@ -110,7 +110,7 @@ std::string Key::type_name() const {
     case KeyType::real:
       return "a number";
     case KeyType::text:
-      return "text";
+      return holds_json ? "text or a list" : "text";
     case KeyType::choice:
       return "one of its names";
     case KeyType::text_list:
@@ -187,6 +187,7 @@ json KeySet::leaf_schema(const Key& key, const void* defaults) const {
       break;
     case KeyType::text:
       leaf["type"] = "string";
+      if (key.holds_json) leaf["type"] = json::array({"string", "array", "object"});
       break;
     case KeyType::choice:
       leaf["enum"] = key.choices;

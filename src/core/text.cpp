@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cmath>
 
 #include "src/core/json_value.hpp"
 
@@ -116,6 +118,44 @@ bool is_utf8(const std::string& bytes) {
 
 std::string shown_as_text(const std::string& bytes) {
   return dumped_safely(nlohmann::json(bytes));
+}
+
+std::string boolean_meant_by(std::string_view word) {
+  const std::string folded = fold_name(word);
+  for (const char* yes : {"true", "yes", "on", "y", "1"})
+    if (folded == yes) return "true";
+  for (const char* no : {"false", "no", "off", "n", "0"})
+    if (folded == no) return "false";
+  return {};
+}
+
+std::string number_meant_by(std::string text, bool integer) {
+  const std::size_t comma = text.find(',');
+  const bool grouped =
+      comma != text.npos && comma > 0 && text[0] != '0' && text.size() - comma >= 4;
+  if (comma != text.npos && !grouped) text[comma] = '.';
+  std::erase_if(text, [](char c) { return c == '_' || c == ' ' || c == ','; });
+  std::string_view digits = text;
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  const bool hexadecimal = digits.starts_with("0x");
+  if (hexadecimal) digits.remove_prefix(2);
+  double number = 0;
+  const auto [end, failed] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), number,
+                      hexadecimal ? std::chars_format::hex : std::chars_format::general);
+  if (failed != std::errc() || !std::isfinite(number) || std::abs(number) > 1e15) return {};
+  const std::string unit = fold_name(digits.substr(static_cast<std::size_t>(end - digits.data())));
+  const std::string_view units = "kmg";
+  if (unit.size() > 1 || (unit.size() == 1 && units.find(unit) == units.npos)) return {};
+  const int steps = unit.empty() ? 0 : 1 + static_cast<int>(units.find(unit));
+  const double decimal = number * std::pow(1000, steps), binary = number * std::pow(1024, steps);
+  if (integer && (decimal != std::floor(decimal) || binary != std::floor(binary))) return {};
+  const auto written = [&](double value) {
+    return integer ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
+  };
+  return unit.empty()
+             ? written(number)
+             : fmt::format("{}, or {} if 1024 is meant", written(decimal), written(binary));
 }
 
 }  // namespace choir

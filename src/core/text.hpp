@@ -48,4 +48,12 @@ bool is_utf8(const std::string& bytes);
 /// The bytes for a message, with U+FFFD for every byte that is not UTF-8.
 std::string shown_as_text(const std::string& bytes);
 
+/// "true" or "false" for a word that means it in other programs, "yes", "off", "1"; "" for others.
+std::string boolean_meant_by(std::string_view word);
+
+/// The number that a text in another form means: "1000" for "1_000", "1,000" and "+1000", 0.5 for
+/// "0,5" and ".5"; for a unit, "16k", both numbers that it may mean. "" for any other text, and for
+/// a fraction if `integer`.
+std::string number_meant_by(std::string text, bool integer);
+
 }  // namespace choir

@@ -30,10 +30,11 @@ struct Language {
   const char* ending;
   const char* name;
 };
-constexpr std::array<Language, 6> kLanguages{{{".py", "Python"},
+constexpr std::array<Language, 7> kLanguages{{{".py", "Python"},
                                               {".yaml", "YAML"},
                                               {".yml", "YAML"},
                                               {".toml", "TOML"},
+                                              {".ini", "an INI file"},
                                               {".sh", "a shell script"},
                                               {".cfg", "a configuration of another program"}}};
 
@@ -93,6 +94,21 @@ class YamlPath {
   std::vector<std::pair<std::size_t, std::string>> sections_;  // indentation and name
 };
 
+/// The lines of a text, of which each has one option: "--lr 1e-4 --seed 1" are two.
+std::vector<std::string> one_option_a_line(std::string_view text) {
+  std::vector<std::string> lines;
+  for (const std::string& whole : split(text, '\n')) {
+    std::string_view rest = whole;
+    const bool options = trim(rest).starts_with("--");
+    for (std::size_t next = 0; options && (next = rest.find(" --", 1)) != rest.npos;) {
+      lines.emplace_back(rest.substr(0, next));
+      rest = rest.substr(next + 1);
+    }
+    lines.emplace_back(rest);
+  }
+  return lines;
+}
+
 /// True for values that set nothing by themselves.
 bool is_reference(std::string_view value) {
   return value == "null" || value == "~" || value == "???" || value.find("${") != value.npos;
@@ -106,7 +122,7 @@ std::string translation(const KeySet& keys, std::string_view text, bool yaml) {
   std::set<std::string, std::less<>> seen;
   std::vector<std::string> unneeded;
   YamlPath paths;
-  for (const std::string& line : split(text, '\n')) {
+  for (const std::string& line : one_option_a_line(text)) {
     const auto [name, value] = setting_of(line);
     const std::string path = yaml ? paths.of(line, name) : std::string(name);
     if (path.empty() || is_reference(value) || seen.contains(path)) continue;
@@ -270,6 +286,10 @@ std::string language_of(std::string_view text, const std::string& source) {
   for (const Language& any : kLanguages)
     if (ending == any.ending) return any.name;
   const std::string_view start = trim(text);
+  if (start.starts_with("<?xml") || start.starts_with("<!DOCTYPE")) return "XML or HTML";
+  if (start.starts_with("--") && start.size() > 2 && is_of_name(start[2]) && start[2] != '-')
+    return "a list of arguments";
+  if (start.starts_with(';')) return "an INI file";
   if (start.starts_with("import ") || start.starts_with("from ")) return "a program in Python";
   if (has_settings_line(text, ':')) return "YAML";
   if (has_settings_line(text, '=')) return "a list of settings (Python or TOML)";

@@ -28,6 +28,7 @@ void add_blend_keys(Section data) {
           "[{\"folder\": \"data/a\", \"weight\": 2, \"limit\": 1000}, ...] (or {inputs: LIST, "
           "temperature: [OF EACH LEVEL]}), or the name of a JSON file with it. Without weights "
           "they count by their size; NeMo's names of keys are understood.")
+      .or_json()
       .when_resumed(OnResume::same_contents);
   data.add("temperature", &BlendSection::temperature, "",
            "Exponent of the weights of data.input_cfg. 1: as given, 0: equal weights.")

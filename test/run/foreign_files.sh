@@ -130,3 +130,69 @@ perl -MJSON::PP -e '
   print JSON::PP->new->utf8->encode($all)' <tokenizer.json >splitters.json
 run 0 prepare text text.txt --tokenizer splitters.json --out made
 expect "40,000 splitters" 3 "splitters.json" "more than 16"
+
+# --- decks in the forms of other programs
+deck_says() {  # deck_says NAME TEXT WORDS...: a deck with this text is refused with these words
+  local name=$1
+  printf '%b' "$2" >form.json
+  shift 2
+  run 0 train form.json --check
+  expect "a deck with $name" 2 "$@"
+}
+steps='{"train": {"max_steps": %s}}'
+# shellcheck disable=SC2059
+for number in '1_000' '1,000' '16k' '0x10' '+2' '.5'; do
+  deck_says "the number $number" "$(printf "$steps" $number)" "form.json:1:" "a number is written in digits, without separators and units"
+done
+for given in '1_000; write 1000' '2,000; write 2000' '+2; write 2' '0x10; write 16' '16k; write 16000, or 16384 if 1024 is meant'; do
+  run 0 train "$debug" --check "train.max_steps=${given%%;*}"
+  expect "max_steps=${given%%;*}" 2 "expected an integer, not text; ${given#*; }"
+done
+for given in '0,001; write 0.001' '.5; write 0.5'; do
+  run 0 train "$debug" --check "optimizer.learning_rate=${given%%;*}"
+  expect "learning_rate=${given%%;*}" 2 "expected a number, not text; ${given#*; }"
+done
+for given in yes on 1; do
+  run 0 train "$debug" --check train.reproducible=$given
+  expect "reproducible=$given" 2 "expected true or false" "write true without quotes"
+done
+deck_says "a comment of YAML" '# mine\n{}' "comments begin with //"
+deck_says "None" '{"train": {"max_steps": None}}' "write null instead"
+deck_says "arguments" '--num-layers 12 --lr 1e-4\n--micro-batch-size 4\n' "a list of arguments" "model.n_layer=12" \
+  "optimizer.learning_rate=1e-4" "train.micro_batch_size=4"
+deck_says "comments of INI" '; mine\n[model]\nn_layer = 2\n' "an INI file" "model.n_layer=2"
+printf '{}' | iconv -t UTF-16 >utf16.json
+run 0 train utf16.json --check
+expect "a deck in UTF-16" 2 "the text is UTF-16" "iconv -f UTF-16 -t UTF-8"
+
+# --- token files of other trainers: parts by their names, blends, patterns, and indices of Megatron
+mkdir fineweb
+perl -e 'print pack "l<256", 20240520, 1, 300, (0) x 253; print pack "S<300", map { $_ * 7 % 60 } 1 .. 300' >fineweb/tiny_train_000001.bin
+perl -e 'print pack "l<256", 20240520, 1, 90, (0) x 253; print pack "S<90", map { $_ % 60 } 1 .. 90' >fineweb/tiny_val_000000.bin
+tokens_say() {  # tokens_say NAME CODE PATHS WORDS...: a deck with these tokens
+  local name=$1 wanted=$2 paths=$3
+  shift 3
+  run 0 train "$debug" --check model.vocab_size=64 train.global_batch_size=2 "data.train=$paths"
+  expect "$name" "$wanted" "$@"
+}
+tokens_say "files of llm.c by their names" 0 '["fineweb"]' "train 300 tokens in 1 file" "validation 90 tokens in 1 file"
+tokens_say "a pattern" 3 '["fineweb/tiny_train_*.bin"]' "patterns are not expanded: name the folder 'fineweb'"
+tokens_say "a variable of the environment" 3 '["$HOME/a.bin"]' "variables of the environment are not replaced in a deck"
+tokens_say "a blend of Megatron" 3 '["0.3", "fineweb/tiny_train_000001.bin"]' 'data.input_cfg=[{"folder": "PATH", "weight": 0.3}, ...]'
+tokens_say "a blend of Megatron in one text" 3 '["0.3 a 0.7 b"]' 'data.input_cfg=[{"folder": "PATH", "weight": 0.3}, ...]'
+pair() {  # pair NAME MODES: a pair of two sequences of 50 tokens, and the modes of a multimodal set
+  perl -e 'print pack "S<100", map { $_ % 60 } 1 .. 100' >"$1.bin"
+  perl -e 'print "MMIDIDX\0\0", pack("Q<CQ<Q<", 1, 8, 2, 3), pack("l<2", 50, 50), pack("q<5", 0, 100, 0, 1, 2), pack "c*", @ARGV' ${2:-} >"$1.idx"
+}
+mkdir pairs
+pair pairs/texts "0 0"
+tokens_say "a multimodal pair of texts alone" 0 '["pairs/texts"]' "train 100 tokens in 1 file"
+pair pairs/images "0 1"
+tokens_say "a multimodal pair" 3 '["pairs/images"]' "belongs to a multimodal data set: sequence 1 has mode 1"
+rm pairs/texts.bin
+tokens_say "an index without its tokens" 3 '["pairs/texts.idx"]' "the tokens are in 'pairs/texts.bin', which is missing"
+tokens_say "... by its prefix" 3 '["pairs/texts"]' "the tokens are in 'pairs/texts.bin', which is missing"
+echo '{"model": {"n_layer": 1, "n_head": 1, "n_embd": 8, "block_size": 16, "vocab_size": 64},
+  "data": {"input_cfg": [{"folder": "fineweb", "weight": 2}, {"folder": "fineweb/tiny_val_000000.bin", "weight": 1}]}, "train": {"max_steps": 1}}' >blend.json
+run 0 train blend.json --check
+expect "a blend as a list in a deck" 0 "deck OK"

@@ -66,6 +66,17 @@ rm -rf nowhere
 run 1 import base_hf --adapter peft.renamed --out nowhere --allow-missing --allow-unused
 expect "an adapter of which no name is known" 3 "has no tensor that the described model has"
 check "... nothing is made of either" absent nowhere
+for init in '"pissa_niter_4"' '"olora"' '"gaussian"'; do
+  rm -rf peft.init nowhere
+  cp -r peft peft.init
+  sed -i "s/\"init_lora_weights\": true/\"init_lora_weights\": $init/" peft.init/adapter_config.json
+  run 0 import base_hf --adapter peft.init --out nowhere
+  case $init in
+    '"gaussian"') expect "an initialisation of the factors alone" 0 "largest_share=" ;;
+    *) expect "an initialisation that changes the base: $init" 2 "init_lora_weights = $init: the adapter belongs to weights that this initialisation has changed" ;;
+  esac
+done
+rm -rf nowhere
 sed -i 's/"use_dora": false/"use_dora": true/' peft/adapter_config.json
 run 0 import base_hf --adapter peft --out nowhere
 expect "what is not supported is refused by its name" 2 "use_dora = true"

@@ -254,6 +254,13 @@ bad "a cut without recording" '{"id":"c","start":0,"duration":1,"type":"MonoCut"
 prepare 2 corpus/wav/../bad.json --out never --on-bad skip
 expect "more than the cap" 3 "1 of 3 utterances are bad, more than the 1 % that --bad-cap allows"
 
+mkdir renamed && cp tarred/audio_?.tar renamed/
+for i in 0 1; do sed 's#"audio_filepath":"#&/data/#' tarred/manifest_$i.json >renamed/manifest_$i.json; done
+check "a manifest with the folder of the recordings" matches renamed/manifest_0.json '"/data/0.wav"'
+prepare 0 'renamed/manifest__OP_0..1_CL_.json' --out tar_moved
+expect "... and a tar without it, as NeMo accepts" 0 "4 utterances" "left out    0"
+prepare 0 tarred/tarred_audio_manifest.json --tars tarred/audio_0.tar --out never
+expect "fewer tars than the manifest is for" 3 "missing from its archive" "a manifest of several tars needs all of them: --tars audio__OP_0..N_CL_.tar"
 (cd corpus/wav && tar cf ../../tarred/audio_1.tar ./3.wav)
 prepare 2 'tarred/manifest__OP_0..1_CL_.json' --out never
 expect "a member missing from its archive" 3 "missing from its archive" "tarred/manifest_1.json:1" "has no member '2.wav'"
@@ -380,6 +387,39 @@ check "... and what follows in the archive" diff <(packed of_kaldi 32000 8000) <
 echo "one $work/kaldi/out.ark:9" >kaldi/wav.scp
 run 0 prepare manifest kaldi --out never.json
 expect "a byte where no sound begins" 3 "byte 9 of" "begins no WAV file"
+
+# Kaldi: a segment to the end, the channel of a segment, words between tabs, and a text without a recording.
+printf 'r %s\ns %s\n' "$work/corpus/wav/0.wav" "$work/corpus/wav/stereo.wav" >kaldi/wav.scp
+rm kaldi/reco2file_and_channel
+printf 'rest r 0.1 -1\nsecond s 0.0 0.2 1\n' >kaldi/segments
+printf 'rest one\ttwo\nsecond three\nnowhere four\n' >kaldi/text
+run 0 prepare manifest kaldi --out segments.json
+expect "segments of Kaldi" 0 "recordings  2," "not used    1 text without a recording"
+check "... to the end of the recording" matches segments.json '"offset":0.1,"text":"one two","id":"rest","duration":0.4'
+check "... of a channel" matches segments.json '"id":"second","channel":1'
+echo 'rest r 0.3 0.1' >kaldi/segments
+run 0 prepare manifest kaldi --out never.json
+expect "a segment without sound" 3 "kaldi/segments:1: the segment from 0.3 to 0.1 s has no sound" "an end of -1 is that of the recording"
+
+# Tables: parts of recordings, and names of columns.
+table() {  # table NAME CODE HEADER ROW WORDS...: a table with this header and this row
+  local name=$1 wanted=$2
+  printf '%s\n%s\n' "$3" "$4" >corpus/table.csv
+  shift 4
+  run 0 prepare manifest corpus/table.csv --out table.json
+  expect "$name" "$wanted" "$@"
+}
+table "a part of a recording in a table" 0 "Path, WRD,offset,duration" "wav/0.wav,HI,0.1,0.2" "recordings  1, 200 ms"
+check "... is that of its line" matches table.json '"text":"HI","offset":0.1,"duration":0.2'
+table "a channel in a table" 0 path,text,channel wav/stereo.wav,a,1 "recordings  1,"
+check "... is that of its line" matches table.json '"channel":1'
+for column in start_ms begin end_time Stop; do
+  table "a column $column" 3 "path,text,$column" wav/0.wav,a,100 "table.csv:1: the column '${column,,}' says which part of a recording" "columns named offset and duration"
+done
+table "two columns of one name" 3 path,text,text wav/0.wav,a,b "table.csv:1: two columns are called 'text'"
+iconv -t UTF-16 corpus/table.csv >corpus/wide.csv
+run 0 prepare manifest corpus/wide.csv --out never.json
+expect "a table in UTF-16" 3 "'corpus/wide.csv' is text in UTF-16" "iconv -f UTF-16 -t UTF-8 corpus/wide.csv"
 
 # One JSON array is read as its elements.
 (echo '['; sed '$!s/$/,/' silent.json; echo ']') >array.json

@@ -321,6 +321,9 @@ class UnitDecoder {
     for (const auto& [name, who] : wanted) {
       if (unit_.entries[who.front()].by_stem) continue;
       if (const std::string base = without_sub(name); base != name) second[base].push_back(name);
+      // NeMo finds members by their names without folders.
+      if (const std::string last = name.substr(name.rfind('/') + 1); last != name)
+        second[last].push_back(name);
     }
     std::optional<ArchiveReader> archive;
     std::optional<AudioError> broken;
@@ -343,7 +346,9 @@ class UnitDecoder {
         attempt(i, [&] {
           if (broken) throw AudioError(*broken);
           throw AudioError(AudioFault::missing_member,
-                           fmt::format("'{}' has no member '{}'", path, unit_.entries[i].member));
+                           fmt::format("'{}' has no member '{}'", path, unit_.entries[i].member),
+                           "a manifest of several tars needs all of them: --tars "
+                           "audio__OP_0..N_CL_.tar");
         });
   }
 

@@ -472,9 +472,10 @@ void add_list(const std::string& path, const FolderManifestOptions& options, Man
                      "files are relative to the list, or to clips/, wavs/, wav/ or audio/ beside "
                      "it; --allow-missing leaves lines without a file out");
   };
-  read_recording_list(path, use, [&](const std::string& place, const AudioError& error) {
-    made.add_bad(place, error);
-  });
+  const std::int64_t unused = read_recording_list(
+      path, use,
+      [&](const std::string& place, const AudioError& error) { made.add_bad(place, error); });
+  if (!options.no_texts) summary.unused_texts += unused;
 }
 
 /// Adds the recordings of folders, each with the text beside it.

@@ -43,12 +43,20 @@ constexpr std::array kFileNames{"audio_filepath",
                                 "audio",
                                 "wav",
                                 "file"};
-constexpr std::array kTextNames{"text",        "sentence", "transcription",   "transcript",
-                                "transcripts", "words",    "normalized_text", "normalised_text"};
+constexpr std::array<std::string_view, 6> kTimesOfParts{"start", "begin", "end",
+                                                        "stop",  "onset", "offset"};
+constexpr const char* kTimesOfTables = "the columns offset and duration are seconds, such as 1.25";
+constexpr const char* kKaldiSegment = "a line of segments is: UTTERANCE RECORDING BEGIN END";
+constexpr std::array kTextNames{"text",       "sentence",        "transcription",
+                                "transcript", "transcripts",     "words",
+                                "wrd",        "normalized_text", "normalised_text"};
 
 std::string checked_text(const std::string& path) {
   std::string text = read_whole_file(path, kMostListMiB);
   if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    throw DataError(fmt::format("'{}' is text in UTF-16", path),
+                    fmt::format("convert it: iconv -f UTF-16 -t UTF-8 {} > NEW", path));
   if (valid_utf8(text) != text.size())
     throw DataError(fmt::format("'{}' is not UTF-8", path),
                     "convert it, for example with iconv -f LATIN1 -t UTF-8");
@@ -108,8 +116,43 @@ template <class Names>
 std::optional<std::size_t> column_of(const Fields& header, const Names& names) {
   for (const char* name : names)
     for (std::size_t i = 0; i < header.size(); ++i)
-      if (trim(header[i]) == name) return i;
+      if (header[i] == name) return i;
   return std::nullopt;
+}
+
+/// The names of columns without blanks around them, in lower case: "Path", " wav".
+Fields names_of_columns(const Row& first) {
+  Fields names;
+  for (const std::string& field : first.fields) {
+    std::string& name = names.emplace_back(trim(field));
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return names;
+}
+
+/// Refuses a table in which two columns have one of the names that are read, and columns that say
+/// where in its recording a text begins or ends, because only NeMo's "offset" and "duration" have a
+/// known unit.
+void check_columns(const Fields& header, const std::string& path) {
+  for (std::size_t i = 0; i < header.size(); ++i) {
+    const auto again =
+        std::find(header.begin() + static_cast<std::ptrdiff_t>(i) + 1, header.end(), header[i]);
+    if (!header[i].empty() && again != header.end())
+      throw DataError(fmt::format("{}:1: two columns are called '{}'", path, header[i]),
+                      "remove one of them, or give it another name");
+    if (header[i] == "offset") continue;
+    std::string words = header[i];
+    for (char& c : words)
+      if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = ' ';
+    for (const std::string& word : split(words, ' '))
+      if (std::ranges::find(kTimesOfParts, word) != kTimesOfParts.end())
+        throw DataError(
+            fmt::format("{}:1: the column '{}' says which part of a recording a text belongs to, "
+                        "in a unit that is unknown here",
+                        path, header[i]),
+            "give the part in columns named offset and duration, in seconds; if the recordings are "
+            "cut already, remove the column");
+  }
 }
 
 /// The recording that a table names. A file that does not exist keeps the name that it has there.
@@ -125,6 +168,26 @@ std::string find_recording(const fs::path& folder, const std::string& name) {
 using UseLine = std::function<void(ManifestJson&& line, const std::string& place)>;
 using UseBad = std::function<void(const std::string& place, const AudioError& error)>;
 
+/// A number of seconds. Throws AudioError with `form`, how a line looks, for anything else.
+double seconds_of(std::string_view field, const std::string& form) {
+  const std::string_view word = trim(field);
+  double value = 0;
+  const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (failed != std::errc() || end != word.data() + word.size())
+    throw AudioError(AudioFault::bad_line, fmt::format("'{}' is no time in seconds", word), form);
+  return value;
+}
+
+int channel_of(std::string_view field) {
+  const std::string_view word = trim(field);
+  int value = -1;
+  const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (failed != std::errc() || end != word.data() + word.size() || value < 0)
+    throw AudioError(AudioFault::bad_line, fmt::format("'{}' is no channel", word),
+                     "channels are numbers from 0");
+  return value;
+}
+
 void read_table(const std::string& path, const UseLine& use, const UseBad& bad) {
   const std::string text = checked_text(path);
   const std::string first = text.substr(0, text.find('\n'));
@@ -135,11 +198,12 @@ void read_table(const std::string& path, const UseLine& use, const UseBad& bad) 
   const bool quotes = separator == ',' || separator == ';';
   std::vector<Row> rows = quotes ? quoted_rows(text, separator, path) : plain_rows(text, separator);
   if (rows.empty()) throw DataError(fmt::format("'{}' is empty", path));
-  const Fields header = rows.front().fields;
+  const Fields first_fields = rows.front().fields, header = names_of_columns(rows.front());
   auto file = column_of(header, kFileNames), words = column_of(header, kTextNames);
   if (!file && !words && separator == '|' && header.size() <= 3) {
     file = 0, words = header.size() - 1;  // LJSpeech
   } else if (file && words) {
+    check_columns(header, path);
     rows.erase(rows.begin());
   } else {
     throw DataError(
@@ -147,12 +211,15 @@ void read_table(const std::string& path, const UseLine& use, const UseBad& bad) 
                     file    ? "texts"
                     : words ? "recordings"
                             : "recordings and the texts",
-                    join(header, ", ")),
+                    join(first_fields, ", ")),
         "name a column path (or file_name) and one sentence (or text, transcription) in the first "
         "line");
   }
   const auto speaker = column_of(header, std::array{"client_id", "speaker", "speaker_id"});
   const auto lang = column_of(header, std::array{"locale", "lang", "language"});
+  const auto offset = column_of(header, std::array{"offset"});
+  const auto duration = column_of(header, std::array{"duration"});
+  const auto channel = column_of(header, std::array{"channel"});
   const fs::path folder = fs::path(path).parent_path();
   for (const Row& row : rows) {
     const std::string place = fmt::format("{}:{}", path, row.line);
@@ -171,6 +238,17 @@ void read_table(const std::string& path, const UseLine& use, const UseBad& bad) 
     line["text"] = trim(row.fields[*words]);
     if (speaker && !row.fields[*speaker].empty()) line["speaker"] = row.fields[*speaker];
     if (lang && !row.fields[*lang].empty()) line["lang"] = row.fields[*lang];
+    try {
+      if (offset && !trim(row.fields[*offset]).empty()) {
+        line["offset"] = seconds_of(row.fields[*offset], kTimesOfTables);
+        if (duration) line["duration"] = seconds_of(row.fields[*duration], kTimesOfTables);
+      }
+      if (channel && !trim(row.fields[*channel]).empty())
+        line[kListedChannel] = channel_of(row.fields[*channel]);
+    } catch (const AudioError& error) {
+      bad(place, error);
+      continue;
+    }
     use(std::move(line), place);
   }
 }
@@ -220,43 +298,48 @@ std::map<std::string, int> kaldi_channels(const std::string& path) {
   return channels;
 }
 
-double kaldi_time(const std::string& word) {
-  double value = 0;
-  const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (failed != std::errc() || end != word.data() + word.size())
-    throw AudioError(AudioFault::bad_line, fmt::format("'{}' is no time in seconds", word),
-                     "a line of segments is: UTTERANCE RECORDING BEGIN END");
-  return value;
+/// Kaldi's words may be separated by any blanks, also tabs.
+std::string with_single_blanks(std::string_view text) {
+  std::string single;
+  for (const std::string_view word : split_at_blanks(text)) {
+    if (!single.empty()) single += ' ';
+    single += word;
+  }
+  return single;
 }
 
-/// A line of segments: seconds of a recording, and its file.
+/// A line of segments: seconds of a recording, or -1 for its end, and its file.
 struct KaldiSegment {
   std::string recording, file;
   double begin = 0, end = 0;
+  std::optional<int> channel;
 };
 
 KaldiSegment kaldi_segment(const std::string& rest, const std::map<std::string, std::string>& files,
                            const std::string& list) {
+  constexpr double kToTheEnd = -1;
   std::istringstream words(rest);
   KaldiSegment segment;
-  std::string begin, end;
-  words >> segment.recording >> begin >> end;
-  segment.begin = kaldi_time(begin), segment.end = kaldi_time(end);
+  std::string begin, end, channel;
+  words >> segment.recording >> begin >> end >> channel;
+  segment.begin = seconds_of(begin, kKaldiSegment), segment.end = seconds_of(end, kKaldiSegment);
+  if (!channel.empty()) segment.channel = channel_of(channel);
   const auto file = files.find(segment.recording);
   if (file == files.end())
     throw AudioError(AudioFault::bad_line,
                      fmt::format("'{}' is not in {}", segment.recording, list),
-                     "each recording of segments has a line in wav.scp");
-  if (!(segment.end > segment.begin && segment.begin >= 0))
+                     "add the line of this recording, or remove its segments");
+  if (!((segment.end > segment.begin || segment.end == kToTheEnd) && segment.begin >= 0))
     throw AudioError(
         AudioFault::zero_length,
         fmt::format("the segment from {} to {} s has no sound", segment.begin, segment.end),
-        "the end of a segment comes after its beginning, which is not negative");
+        "correct its times, or remove the line; an end of -1 is that of the recording");
   segment.file = file->second;
   return segment;
 }
 
-void read_kaldi(const std::string& folder, const UseLine& use, const UseBad& bad) {
+/// Returns the number of texts without a recording.
+std::int64_t read_kaldi(const std::string& folder, const UseLine& use, const UseBad& bad) {
   const std::string list = folder + "/wav.scp", cut = folder + "/segments";
   std::map<std::string, std::string> files;
   for (const KaldiLine& line : kaldi_lines(list)) {
@@ -274,27 +357,33 @@ void read_kaldi(const std::string& folder, const UseLine& use, const UseBad& bad
   }
   const auto texts = kaldi_map(folder + "/text"), speakers = kaldi_map(folder + "/utt2spk");
   const auto channels = kaldi_channels(folder + "/reco2file_and_channel");
+  std::int64_t used = 0;
   const auto give = [&](const std::string& utterance, const std::string& recording,
                         const std::string& file, double begin, double end,
-                        const std::string& place) {
+                        std::optional<int> segment_channel, const std::string& place) {
     ManifestJson line;
     std::error_code ignored;
     const bool here = fs::exists(file_of_recording(file), ignored);
     line["audio_filepath"] =
         here || fs::path(file).is_absolute() ? file : (fs::path(folder) / file).string();
-    if (end > begin) line["offset"] = begin, line["duration"] = end - begin;
-    if (const auto text = texts.find(utterance); text != texts.end()) line["text"] = text->second;
+    if (begin > 0 || end > begin) line["offset"] = begin;
+    if (end > begin) line["duration"] = end - begin;  // else to the end of the recording
+    if (const auto text = texts.find(utterance); text != texts.end()) {
+      line["text"] = with_single_blanks(text->second);
+      ++used;
+    }
     line["id"] = utterance;
     if (const auto who = speakers.find(utterance); who != speakers.end())
       line["speaker"] = who->second;
     if (const auto channel = channels.find(recording); channel != channels.end())
       line[kListedChannel] = channel->second;
+    if (segment_channel) line[kListedChannel] = *segment_channel;
     use(std::move(line), place);
   };
   if (!fs::exists(cut)) {
     for (const KaldiLine& line : kaldi_lines(list))
-      give(line.key, line.key, line.rest, 0, 0, fmt::format("{}:{}", list, line.line));
-    return;
+      give(line.key, line.key, line.rest, 0, 0, {}, fmt::format("{}:{}", list, line.line));
+    return std::ssize(texts) - used;
   }
   for (const KaldiLine& line : kaldi_lines(cut)) {
     const std::string place = fmt::format("{}:{}", cut, line.line);
@@ -305,8 +394,10 @@ void read_kaldi(const std::string& folder, const UseLine& use, const UseBad& bad
       bad(place, error);
       continue;
     }
-    give(line.key, segment.recording, segment.file, segment.begin, segment.end, place);
+    give(line.key, segment.recording, segment.file, segment.begin, segment.end, segment.channel,
+         place);
   }
+  return std::ssize(texts) - used;
 }
 
 /// Renames the first of the names that the line has, if it has no key `as`.
@@ -336,14 +427,13 @@ bool is_recording_table(const std::string& path) {
   return path.ends_with(".tsv") || path.ends_with(".csv");
 }
 
-void read_recording_list(
+std::int64_t read_recording_list(
     const std::string& path,
     const std::function<void(ManifestJson&& line, const std::string& place)>& use,
     const std::function<void(const std::string& place, const AudioError& error)>& bad) {
-  if (is_kaldi_folder(path))
-    read_kaldi(path, use, bad);
-  else
-    read_table(path, use, bad);
+  if (is_kaldi_folder(path)) return read_kaldi(path, use, bad);
+  read_table(path, use, bad);
+  return 0;
 }
 
 void rename_to_nemo(ManifestJson& line) {

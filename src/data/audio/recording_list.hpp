@@ -21,20 +21,24 @@ inline constexpr const char* kListedChannel = "_channel";
 /// line of NeMo: "audio_filepath" is absolute or relative to the working directory, "text" may be
 /// missing, and "duration" is there for segments only. `place` is file:line.
 ///
-/// Kaldi: wav.scp ("ID FILE"), text ("ID WORDS"), and if present segments ("ID RECORDING BEGIN
-/// END"), utt2spk and reco2file_and_channel. A file, or "FILE.ark:BYTE", is relative to the working
-/// directory, as in Kaldi, else to the folder.
+/// Returns the number of texts that belong to no recording.
+///
+/// Kaldi: wav.scp ("ID FILE"), text ("ID WORDS"), and if present segments ("ID RECORDING BEGIN END
+/// [CHANNEL]", where an end of -1 is that of the recording), utt2spk and reco2file_and_channel. A
+/// file, or "FILE.ark:BYTE", is relative to the working directory, as in Kaldi, else to the folder.
 ///
 /// Tables have a header that names their columns; those of files and texts have one of the usual
-/// names (path, file_name, ...; sentence, text, transcription, ...). Fields of .csv may be quoted.
+/// names (path, file_name, ...; sentence, text, transcription, ...) in upper or lower case, and
+/// offset, duration (seconds) and channel choose a part of the file. Fields of .csv may be quoted.
 /// A table without a header whose fields are separated by | is one of LJSpeech: ID|TEXT, or
 /// ID|TEXT|TEXT AS SPOKEN. Files are relative to the table, or to clips/, wavs/, wav/ or audio/
 /// beside it, and may lack their extension.
 ///
-/// Calls bad(place, error) for a row with another number of fields than the header, and for a
-/// segment that is none. Throws DataError for a missing or malformed file, a table without these
-/// columns (the message lists those that it has), and a command in wav.scp.
-void read_recording_list(
+/// Calls bad(place, error) for a row with another number of fields than the header or with a time
+/// or channel that is none, and for a segment that is none. Throws DataError for a missing or
+/// malformed file, a table without these columns (the message lists those that it has), other
+/// columns with times of parts, and a command in wav.scp.
+std::int64_t read_recording_list(
     const std::string& path,
     const std::function<void(ManifestJson&& line, const std::string& place)>& use,
     const std::function<void(const std::string& place, const AudioError& error)>& bad);

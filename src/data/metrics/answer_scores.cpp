@@ -80,7 +80,10 @@ double score_of(const BleuCounts& counts, int orders) {
 }  // namespace
 
 std::vector<std::string> bleu_tokens(std::string_view written) {
-  std::string text(written);
+  // sacrebleu removes the blanks at the end first, so that a last "-\n" stays a dash.
+  const auto words = split_at_blanks(written);
+  if (words.empty()) return {};
+  std::string text(written.data(), words.back().data() + words.back().size());
   replace_all(text, "<skipped>", "");
   replace_all(text, "-\n", "");
   replace_all(text, "\n", " ");

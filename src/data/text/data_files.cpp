@@ -171,7 +171,7 @@ std::vector<std::string> with_validation(const std::vector<std::string>& paths) 
     if (!fs::is_directory(path)) continue;
     for (const auto& entry : fs::directory_iterator(path)) {
       const bool tokens = entry.path().extension() == ".tok" || entry.path().extension() == ".bin";
-      if (!tokens || !entry.path().filename().string().starts_with("val")) continue;
+      if (!tokens || !is_validation_file(entry.path())) continue;
       folders.push_back(path);
       break;
     }

@@ -47,6 +47,10 @@ std::int64_t MegatronDocuments::first_after(std::int64_t token) const {
 
 void MegatronDocuments::check() const {
   constexpr std::int64_t kAtOnce = std::int64_t{1} << 16;
+  if (documents_ == 0)
+    throw DataError(fmt::format("Megatron index '{}' names no documents", file_.path()),
+                    "build the pair again with Megatron-LM's preprocess_data.py, or set "
+                    "data.documents = \"ignore\"");
   std::vector<std::int64_t> firsts;
   std::int64_t before = 0;
   for (std::int64_t d = 0; d < documents_; d += kAtOnce) {

@@ -185,6 +185,19 @@ void check_sequences(const PosixFile& index, std::int64_t sequences, int token_b
                  fmt::format("accounts for {} bytes, the .bin file has {}", expected, bin_bytes));
 }
 
+/// Multimodal data sets have a byte for each sequence behind the rest of their index: 0 is text.
+void require_mode_of_text(const PosixFile& index, std::int64_t modes) {
+  std::string bytes(static_cast<std::size_t>(index.size() - modes), '\0');
+  index.read_at(bytes.data(), bytes.size(), modes);
+  const std::size_t other = bytes.find_first_not_of('\0');
+  if (other != std::string::npos)
+    throw DataError(fmt::format("Megatron index '{}' belongs to a multimodal data set: sequence {} "
+                                "has mode {}, and 0 is text",
+                                index.path(), other, static_cast<int>(bytes[other])),
+                    "write its text alone as a pair with Megatron-LM (an IndexedDatasetBuilder "
+                    "without multimodal=True)");
+}
+
 }  // namespace
 
 int read_megatron_index(const std::string& index_path, const std::string& bin_path) {
@@ -201,11 +214,13 @@ int read_megatron_index(const std::string& index_path, const std::string& bin_pa
   const auto sequences = take<std::uint64_t>(index, kIndexSequences);
   const auto documents = take<std::uint64_t>(index, kIndexDocuments);
   const auto size = static_cast<std::uint64_t>(index.size());
-  if (sequences > size || documents > size ||
-      size != static_cast<std::uint64_t>(kIndexFixedBytes) + 12 * sequences + 8 * documents)
+  const std::uint64_t text = kIndexFixedBytes + 12 * sequences + 8 * documents;
+  if (sequences > 0 && sequences <= size && documents <= size && size == text + sequences)
+    require_mode_of_text(index, static_cast<std::int64_t>(text));
+  else if (sequences > size || documents > size || size != text)
     refuse_index(index_path,
-                 fmt::format("has {} bytes, which {} sequences and {} documents do not need", size,
-                             sequences, documents));
+                 fmt::format("has {} bytes, but its {} sequences and {} documents need {}", size,
+                             sequences, documents, text));
   const int token_bytes = code == kCodeUint16 ? 2 : 4;
   const PosixFile bin = PosixFile::for_reading(bin_path);
   check_sequences(index, static_cast<std::int64_t>(sequences), token_bytes, bin.size());

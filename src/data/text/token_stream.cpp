@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 22;
+constexpr std::string_view kTrainPart = "train";
 
 bool has_native_magic(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -139,6 +141,40 @@ std::string index_beside(const std::string& bin) {
   return fs::path(bin).replace_extension(".idx");
 }
 
+[[noreturn]] void refuse_lone_index(const std::string& path) {
+  const fs::path tokens = fs::path(path).replace_extension(".bin");
+  throw DataError(fmt::format("'{}' is the index of a Megatron pair and holds no tokens", path),
+                  fs::exists(tokens) ? fmt::format("name '{}' beside it", tokens.string())
+                                     : fmt::format("the tokens are in '{}', which is missing: copy "
+                                                   "it into this folder and name it",
+                                                   tokens.string()));
+}
+
+/// Advice on tokens that do not exist: on Megatron's blends ("0.3 data/a 0.7 data/b", in a list or
+/// in one text), on patterns, and on misspelt names.
+std::string advice_on_tokens(const std::string& path) {
+  const std::string first = path.substr(0, path.find(' '));
+  double weight = 0;
+  const char* end = first.data() + first.size();
+  const bool number = std::from_chars(first.data(), end, weight).ptr == end && !first.empty();
+  // A folder may be called "2026".
+  if (number && (first.size() < path.size() || first.find('.') != std::string::npos))
+    return fmt::format(
+        "a blend with weights, which Megatron writes as '{} PATH ...', is a list in data.input_cfg "
+        "in place of data.train: 'data.input_cfg=[{{\"folder\": \"PATH\", \"weight\": {}}}, ...]'",
+        first, first);
+  if (path.find('$') != std::string::npos)
+    return "variables of the environment are not replaced in a deck: write the path, or give it on "
+           "the command line, where the shell replaces them (\"data.train=$HOME/...\")";
+  if (path.find_first_of("*?{[") != std::string::npos)
+    return fmt::format(
+        "patterns are not expanded: name the folder '{}', of which the files with the word 'train' "
+        "in their names are trained on and those with 'val' are for validation, or each file",
+        fs::path(path).has_parent_path() ? fs::path(path).parent_path().string() : ".");
+  if (fs::is_regular_file(path + ".idx")) refuse_lone_index(path + ".idx");
+  return advice_on_path(path, "'choir prepare text' makes token files");
+}
+
 bool is_token_name(const fs::path& path) {
   return path.extension() == ".tok" || path.extension() == ".bin";
 }
@@ -151,18 +187,28 @@ std::vector<std::string> token_files_in(const std::string& folder) {
   return names;
 }
 
-bool starts_with(const std::string& path, const char* prefix) {
-  return fs::path(path).filename().string().starts_with(prefix);
+/// True if `part` is a word of the file's name, or begins its first word: "train_0001.bin",
+/// "fineweb_train_000001.bin", "tiny_shakespeare_val.bin".
+bool is_of_part(const std::string& path, std::string_view part) {
+  const std::string name = fs::path(path).stem();
+  if (name.starts_with(part)) return true;
+  const auto separates = [](char c) { return c == '_' || c == '-' || c == '.'; };
+  for (std::size_t at = name.find(part); at != std::string::npos; at = name.find(part, at + 1)) {
+    const std::size_t end = at + part.size();
+    if (separates(name[at - 1]) && (end == name.size() || separates(name[end]))) return true;
+  }
+  return false;
 }
 
 std::vector<std::string> of_split(const std::vector<std::string>& names, Split split) {
   const bool split_by_name = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return starts_with(name, "train") || starts_with(name, "val");
+    return is_of_part(name, kTrainPart) || is_validation_file(name);
   });
   if (!split_by_name) return names;
   std::vector<std::string> chosen;
   for (const auto& name : names)
-    if (starts_with(name, split == Split::train ? "train" : "val")) chosen.push_back(name);
+    if (split == Split::train ? is_of_part(name, kTrainPart) : is_validation_file(name))
+      chosen.push_back(name);
   return chosen;
 }
 
@@ -194,6 +240,10 @@ std::int32_t token_at(const char* packed, std::size_t i, int token_bytes) {
 
 }  // namespace
 
+bool is_validation_file(const std::string& path) {
+  return is_of_part(path, "val") || is_of_part(path, "valid") || is_of_part(path, "validation");
+}
+
 bool holds_tokens(const std::string& path) {
   if (is_megatron_prefix(path)) return true;
   if (fs::is_directory(path)) return !token_files_in(path).empty();
@@ -215,7 +265,10 @@ TokenStream TokenStream::open(const std::vector<std::string>& paths, TokenFormat
     check_shards(path, split, names.size());
     if (names.empty())
       throw DataError(fmt::format("folder '{}' has no token files for {}", path, role),
-                      "expected *.tok or *.bin; 'choir prepare text' makes them");
+                      fmt::format("expected *.tok or *.bin with the word '{}' in the name if any "
+                                  "file of the folder has 'train' or 'val'; 'choir prepare text' "
+                                  "makes them",
+                                  split == Split::train ? kTrainPart : "val"));
     for (const auto& name : names) stream.add(name, format);
   }
   return stream;
@@ -263,9 +316,8 @@ void TokenStream::add(const std::string& path, TokenFormat format) {
   if (!fs::exists(path))
     throw DataError(fmt::format("{} '{}' does not exist",
                                 path.ends_with(".txt") ? "text file" : "token file", path),
-                    advice_on_path(path, "'choir prepare text' makes token files"));
-  if (fs::path(path).extension() == ".idx")
-    throw DataError(fmt::format("'{}' is an index", path), "name the .bin file beside it");
+                    advice_on_tokens(path));
+  if (fs::path(path).extension() == ".idx") refuse_lone_index(path);
   if (format == TokenFormat::automatic) {
     const bool raw = fs::path(path).extension() == ".bin" && !has_native_magic(path);
     format = !raw                             ? TokenFormat::native

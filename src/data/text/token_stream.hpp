@@ -16,8 +16,8 @@ namespace choir {
 /// else .bin with or without an .idx.
 enum class TokenFormat { automatic, native, nanogpt, megatron };
 
-/// The files of a folder to use: those whose names start with "train" or "val"; all of them if no
-/// name starts with either.
+/// The files of a folder to use: those whose names begin with "train" or "val" or have it as a word
+/// ("fineweb_train_000001.bin"); all of them if no name does.
 enum class Split { train, val };
 
 /// One file of a stream.
@@ -86,5 +86,7 @@ class TokenStream {
 /// Local. True for a path that TokenStream::open accepts: a token file by its name or magic, a
 /// Megatron prefix, or a folder with such files. False for text.
 bool holds_tokens(const std::string& path);
+/// True for a file that belongs to Split::val by its name.
+bool is_validation_file(const std::string& path);
 
 }  // namespace choir

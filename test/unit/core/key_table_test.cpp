@@ -120,7 +120,8 @@ TEST(KeyTable, WrongTypesAreNamed) {
       "t.json:1: part.on = \"True\": expected true or false, not text; write true without quotes, "
       "lower case");
   EXPECT_EQ(complaint_of_table(R"({"part": {"on": 1}})"),
-            "t.json:1: part.on = 1: expected true or false, not an integer");
+            "t.json:1: part.on = 1: expected true or false, not an integer; write true without "
+            "quotes, lower case");
   EXPECT_EQ(complaint_of_table(R"({"part": {"rate": null}})"), "") << "as if it were not given";
   EXPECT_EQ(complaint_of_table(R"({"part": {"list": [1]}})"),
             "t.json:1: part.list = [1]: expected a list of texts, not a list");

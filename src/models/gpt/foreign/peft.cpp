@@ -130,6 +130,19 @@ void read_stacks(KeyReader& keys, const Lora& lora, StackedModules& stacked) {
   if (entries(alphas) > entries(ranks)) refuse("alpha_pattern");
 }
 
+/// Refuses the initialisations of PEFT that change the weights of the base when they are applied,
+/// so that the adapter does not belong to the base in its file.
+void refuse_changed_base(KeyReader& keys) {
+  const nlohmann::json* init = keys.value("init_lora_weights");
+  if (init == nullptr || !init->is_string()) return;
+  for (const char* changing : {"pissa", "olora", "corda", "loftq", "lora_ga"})
+    if (init->get<std::string>().starts_with(changing))
+      keys.problem("init_lora_weights",
+                   "the adapter belongs to weights that this initialisation has changed; merge it "
+                   "into its model with PEFT, or save it with PEFT's "
+                   "path_initial_model_for_weight_conversion");
+}
+
 void read_keys(KeyReader& keys, Lora& lora, StackedModules& stacked) {
   keys.only("peft_type", "LORA", "only LORA is read");
   lora.rank = keys.needed("r");
@@ -150,10 +163,11 @@ void read_keys(KeyReader& keys, Lora& lora, StackedModules& stacked) {
     keys.only(key, none, "not supported");
   keys.only("loftq_config", nlohmann::json::object(), "not supported");
   read_stacks(keys, lora, stacked);
+  refuse_changed_base(keys);
   // The weights show which modules have adapters.
   keys.harmless({"target_modules", "exclude_modules", "layers_pattern", "fan_in_fan_out",
-                 "auto_mapping", "base_model_name_or_path", "inference_mode", "init_lora_weights",
-                 "megatron_core", "peft_version", "revision", "task_type", "qalora_group_size",
+                 "auto_mapping", "base_model_name_or_path", "inference_mode", "megatron_core",
+                 "peft_version", "revision", "task_type", "qalora_group_size",
                  "ensure_weight_tying", "runtime_config"});
 }
 

@@ -33,6 +33,13 @@ TEST(Bleu, WordsAreSplitAtBlanksOfUnicode) {
   EXPECT_EQ(word_edits("the cat sat", "the cat\u200bsat").edits(), 2) << "no blank, as in Python";
 }
 
+// sacrebleu removes the blanks at the end before it joins words at "-\n".
+TEST(Bleu, ADashAtTheEndStays) {
+  EXPECT_EQ(bleu_tokens("one two-\n"), bleu_tokens("one two-"));
+  EXPECT_EQ(bleu_tokens("one two-\nthree"), bleu_tokens("one twothree"));
+  EXPECT_TRUE(bleu_tokens(" \n").empty());
+}
+
 TEST(Bleu, GivesKnownScores) {
   const std::string mat = "the cat sat on the mat";
   const std::vector<Known> known{
