@@ -399,7 +399,7 @@ check "... to the end of the recording" matches segments.json '"offset":0.1,"tex
 check "... of a channel" matches segments.json '"id":"second","channel":1'
 echo 'rest r 0.3 0.1' >kaldi/segments
 run 0 prepare manifest kaldi --out never.json
-expect "a segment without sound" 3 "kaldi/segments:1: the segment from 0.3 to 0.1 s has no sound" "an end of -1 is that of the recording"
+expect "a segment without sound" 3 "kaldi/segments:1: zero length: the segment from 0.3 to 0.1 s has no sound" "an end of -1 is that of the recording"
 
 # Tables: parts of recordings, and names of columns.
 table() {  # table NAME CODE HEADER ROW WORDS...: a table with this header and this row
