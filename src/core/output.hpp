@@ -31,9 +31,9 @@ void write_printable(std::FILE* to, std::string_view text);
 /// The columns of the terminal that shows `to`, which is stdout or stderr: COLUMNS of the
 /// environment, or the width that the terminal reports; 0 without a terminal or if it is unknown.
 std::size_t terminal_columns(std::FILE* to);
-/// The text without lines of more than `columns` columns: paragraphs are broken anew, rows of a
-/// table continue below themselves, and commands end their lines with a backslash. JSON and words
-/// that are too long stay as they are. `columns` = 0 means no limit. Pure.
+/// The text without lines of more than `columns` columns: paragraphs are broken anew, tables lose
+/// columns that do not fit, and commands end their lines with a backslash. JSON and words that are
+/// too long stay as they are. `columns` = 0 means no limit. Pure.
 std::string fitted(std::string_view text, std::size_t columns);
 /// The same for the terminal that shows `to`, which counts as 60 columns wide if it is narrower.
 std::string fitted_for(std::FILE* to, std::string_view text);

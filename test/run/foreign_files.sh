@@ -180,6 +180,8 @@ tokens_say "a pattern" 3 '["fineweb/tiny_train_*.bin"]' "patterns are not expand
 tokens_say "a variable of the environment" 3 '["$HOME/a.bin"]' "variables of the environment are not replaced in a deck"
 tokens_say "a blend of Megatron" 3 '["0.3", "fineweb/tiny_train_000001.bin"]' 'data.input_cfg=[{"folder": "PATH", "weight": 0.3}, ...]'
 tokens_say "a blend of Megatron in one text" 3 '["0.3 a 0.7 b"]' 'data.input_cfg=[{"folder": "PATH", "weight": 0.3}, ...]'
+printf '0.3 fineweb/tiny_train_000001\n0.7 fineweb/tiny_val_000000.bin\n' >blend.txt
+tokens_say "a blend of Megatron in a file" 3 '["blend.txt"]' "'blend.txt' is a list of files, not plain text" 'data.input_cfg=[{"folder": "PATH", "weight": 0.3}, ...]'
 pair() {  # pair NAME MODES: a pair of two sequences of 50 tokens, and the modes of a multimodal set
   perl -e 'print pack "S<100", map { $_ % 60 } 1 .. 100' >"$1.bin"
   perl -e 'print "MMIDIDX\0\0", pack("Q<CQ<Q<", 1, 8, 2, 3), pack("l<2", 50, 50), pack("q<5", 0, 100, 0, 1, 2), pack "c*", @ARGV' ${2:-} >"$1.idx"

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
+#include <filesystem>
 #include <vector>
 
 #include "choir/core/error.hpp"
@@ -187,6 +189,28 @@ bool is_table(std::string_view text, bool named, bool whole) {
   });
 }
 
+/// True for a text that has nothing but names of files that exist, as seen from here or from the
+/// folder of the text, each perhaps with a weight before it: a list for another program, such as
+/// the blend of Megatron-LM, whose names lack ".bin".
+bool lists_files(std::string_view text, const std::filesystem::path& folder) {
+  std::int64_t files = 0;
+  for (const std::string_view word : split_at_blanks(text)) {
+    double weight = 0;
+    const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), weight);
+    if (failed == std::errc() && end == word.data() + word.size()) continue;
+    std::error_code ignored;
+    const auto is_file = [&](const std::filesystem::path& name) {
+      return std::filesystem::is_regular_file(name, ignored);
+    };
+    const std::string name(word);
+    if (!is_file(name) && !is_file(name + ".bin") && !is_file(folder / name) &&
+        !is_file(folder / (name + ".bin")))
+      return false;
+    ++files;
+  }
+  return files > 0;
+}
+
 /// The kind of a text that has marks beside its words.
 std::optional<KnownKind> marked_kind(std::string_view text, bool whole) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
@@ -279,6 +303,10 @@ PlainText require_plain_text(const std::string& path, std::string_view field) {
   if (path.ends_with(".json") && first != text.npos && text[first] == '{')
     refuse(path, "JSON", kJsonCure);
   const bool whole = file.size() <= kHead;
+  if (whole && lists_files(text, std::filesystem::path(path).parent_path()))
+    refuse(path, "a list of files",
+           "name the files themselves in data.train; files with weights are a list in "
+           "data.input_cfg: data.input_cfg=[{\"folder\": \"PATH\", \"weight\": 0.3}, ...]");
   if ((path.ends_with(".csv") || path.ends_with(".tsv")) && is_table(text, true, whole))
     refuse(path, "a table", kTableCure);
   return {mark, marked_kind(text, whole)};
