@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -108,6 +109,14 @@ std::string as_searched(const std::string& text) {
   return searched;
 }
 
+/// The text until the first full stop before a capital: "(Hu et al. 2021)" goes on.
+std::string_view first_sentence(std::string_view text) {
+  for (std::size_t at = text.find(". "); at != text.npos; at = text.find(". ", at + 1))
+    if (at + 2 < text.size() && std::isupper(static_cast<unsigned char>(text[at + 2])) != 0)
+      return text.substr(0, at);
+  return text;
+}
+
 /// The keys whose name or text contains each of the words, those with a matching name first, each
 /// with the first sentence of its text; "" if there is none.
 std::string search_keys(const FamilyTable& table, const Arguments& words) {
@@ -134,8 +143,7 @@ std::string search_keys(const FamilyTable& table, const Arguments& words) {
   std::string text = fmt::format("{} with '{}' in the name or text:\n",
                                  counted(std::ssize(keys), "key"), join(words, " "));
   for (std::size_t i = 0; i < std::min(keys.size(), kMost); ++i)
-    text += fmt::format("  {:<34} {}\n", keys[i].path,
-                        trim(keys[i].text.substr(0, keys[i].text.find(". "))));
+    text += fmt::format("  {:<34} {}\n", keys[i].path, trim(first_sentence(keys[i].text)));
   if (keys.size() > kMost)
     text += fmt::format("  and {} more; a second word narrows the search\n", keys.size() - kMost);
   return text + "`choir train --describe KEY` prints the whole text of a key";

@@ -88,6 +88,10 @@ train_speech 1 few 'data.train=["digits/gone.json"]' train.max_steps=1 data.on_b
 expect "more than one in a hundred is bad" 3 "that data.bad_cap allows" "raise data.bad_cap"
 train_speech 1 few 'data.train=["digits/gone.json"]' train.max_steps=1 data.on_bad=skip data.bad_cap=0.2
 expect "a larger share may be bad" 0 "left out    1 utterance" "1 missing file" "gone.wav"
+run 1 eval straight 'data.val=["digits/gone.json"]'
+expect "another command stops at what a pack left out" 3 "missing file" "gone.wav" "-> data.on_bad=skip leaves such utterances out"
+run 1 eval straight 'data.val=["digits/gone.json"]' data.on_bad=skip data.bad_cap=0.2
+expect "... or names it again" 0 "utterances are left out as bad: digits/gone.json:" "gone.wav"
 train_speech 1 few data.bad_cap=0.2
 expect "... only where bad ones are skipped" 2 "data.bad_cap"
 sed 's/"text":/"transcript":/' digits/train.json >digits/other.json
@@ -190,8 +194,9 @@ units() { grep -ao 'units [0-9a-f]\{16\}' "$1/checkpoints/$(newest "$1")/state.h
 check "... whose outputs keep their meaning" same "units manifests" "units fine"
 train_speech 1 fine "${fine[@]}" 'data.val=["digits/val.json"]' train.max_steps=2
 expect "... and continues so" 0 "2 (1 now)"
-train_speech 1 anew "${fine[@]}" 'checkpoint.init_skip=["head.*"]' 'data.val=[]' 'data.validation={"own": "digits/few.json"}' train.max_steps=1 eval.interval=2
-expect "... or has a head of its own" 0 "begin anew" "labels.char-" "eval.interval is 2 and train.max_steps is 1: only the last step is evaluated"
+train_speech 1 anew "${fine[@]}" 'checkpoint.init_skip=["head.*"]' 'data.val=[]' 'data.validation={"own": "digits/few.json"}' train.max_steps=1 eval.interval=2 optimizer.warmup_steps=2
+expect "... or has a head of its own" 0 "begin anew" "labels.char-" "eval.interval is 2 and train.max_steps is 1: only the last step is evaluated" \
+  "optimizer.warmup_steps is 2 and train.max_steps is 1: the learning rate does not reach "
 run 1 eval anew 'data.val=["digits/few.json"]'
 expect "other data replace the validation sets of a run" 0 "replaces the validation data of the run (own)" "'few': loss"
 check "... all of them" lacks out "'own': loss"

@@ -87,7 +87,8 @@ void add_texts_of_list(Found& found, const fs::path& file) {
   }
 }
 
-Found files_below(const std::vector<std::string>& folders) {
+/// With `no_texts` the recordings stand under their whole names, because no text has to find them.
+Found files_below(const std::vector<std::string>& folders, bool no_texts) {
   Found found;
   for (const std::string& folder : folders) {
     std::vector<fs::path> files;
@@ -101,7 +102,7 @@ Found files_below(const std::vector<std::string>& folders) {
       else if (extension_of(file) == ".txt")
         add_text(found, stem, joined_lines(text_of(file)), file);
       else if (is_sound_file(file.string()) &&
-               !found.recordings.emplace(stem.string(), file).second)
+               !found.recordings.emplace((no_texts ? file : stem).string(), file).second)
         throw DataError(
             fmt::format(
                 "'{}' and '{}' differ only in their extensions, so that a text would belong "
@@ -481,7 +482,7 @@ void add_list(const std::string& path, const FolderManifestOptions& options, Man
 /// Adds the recordings of folders, each with the text beside it.
 void add_folders(const std::vector<std::string>& folders, const FolderManifestOptions& options,
                  ManifestLines& made, FolderManifestSummary& summary) {
-  const Found found = files_below(folders);
+  const Found found = files_below(folders, options.no_texts);
   std::vector<std::string> silent;
   std::int64_t empty = 0, texted = 0;
   for (const auto& [stem, path] : found.recordings) {
@@ -567,6 +568,8 @@ std::string FolderManifestSummary::to_string() const {
   if (bad.count() > 0)
     text += fmt::format("left out    {} that cannot be read:\n            {}\n",
                         counted(bad.count(), "recording"), join(bad.named(), "\n            "));
+  if (const std::int64_t more = bad.count() - std::ssize(bad.named()); more > 0)
+    text += fmt::format("            and {} more\n", more);
   if (without_file > 0)
     text += fmt::format("left out    {} without a file\n", counted(without_file, "line"));
   if (corrected > 0)

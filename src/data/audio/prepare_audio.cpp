@@ -569,6 +569,29 @@ void abandon_folder(const std::string& folder, bool was_there, Logger& log) {
 
 }  // namespace
 
+std::string judge_left_out(const std::string& folder, const PrepareAudioOptions& options) {
+  const PrepareAudioSummary packed = read_audio_report(folder);
+  if (packed.left_out == 0) return {};
+  BadList bad;
+  OmittedEntry first;
+  const Json report = read_report(folder);
+  for (const auto& l : report.at("left_out").at("list")) {
+    if (!l.value("bad", true)) continue;
+    OmittedEntry omitted{.place = l.at("place").get<std::string>(),
+                         .reason = l.at("reason").get<std::string>(),
+                         .detail = l.at("detail").get<std::string>()};
+    bad.add(omitted.place, fmt::format("{}: {}", omitted.reason, omitted.detail), "");
+    if (bad.count() == 1) first = std::move(omitted);
+  }
+  if (bad.count() == 0) return {};
+  const std::int64_t all = packed.utterances + bad.count();
+  if (options.stop_on_bad) bad.refuse(all, "utterance", options.skip_hint);
+  check_cap(bad.count(), all, options, first);
+  const std::int64_t more = bad.count() - std::ssize(bad.named());
+  return fmt::format("{} of {} are left out as bad: {}{}", bad.count(), counted(all, "utterance"),
+                     join(bad.named(), "; "), more > 0 ? fmt::format("; and {} more", more) : "");
+}
+
 PrepareAudioSummary prepare_audio(Communicator& world, Logger& log,
                                   const std::vector<std::string>& manifests,
                                   const std::string& folder, const PrepareAudioOptions& options) {

@@ -84,6 +84,10 @@ std::vector<std::string> packed_manifests(const std::string& folder);
 /// more, and for folders of versions that did not note the state.
 std::string changed_recording(const std::string& folder, const RecordingFiles& now);
 PrepareAudioSummary read_audio_report(const std::string& folder);
+/// Local. Judges a finished folder as its packing would with these options: throws the DataError
+/// for its bad utterances if they stop, or are more than bad_cap. Returns the sentence that names
+/// those left out, "" if there are none.
+std::string judge_left_out(const std::string& folder, const PrepareAudioOptions& options);
 
 /// The file that marks an unfinished folder.
 std::string unfinished_path(const std::string& folder);

@@ -384,21 +384,24 @@ Vocabulary units_for(const FirstUsePaths& paths, const FirstUse& options) {
   return trained_units(paths, *units, options);
 }
 
+PrepareAudioOptions packing_of(const FirstUse& options) {
+  return {.sample_rate = options.sample_rate,
+          .channel = channel_choice_of(options.channel),
+          .stop_on_bad = options.on_bad == OnBad::stop,
+          .bad_cap = options.bad_cap,
+          .cap_name = "data.bad_cap",
+          .keeps_shards = false,
+          .skip_hint = "data.on_bad=skip leaves such utterances out, up to data.bad_cap of them",
+          .channel_hint = "choose one for the whole manifest: data.channel=average (or 0, 1 ...)"};
+}
+
 /// Packs a manifest into a folder. Data that are refused leave nothing behind.
 void pack(Communicator& world, Logger& log, const std::string& manifest, const std::string& folder,
           const FirstUse& options) {
   const bool began_before = fs::exists(folder);
   try {
-    const PrepareAudioSummary summary = prepare_audio(
-        world, log, {manifest}, folder,
-        {.sample_rate = options.sample_rate,
-         .channel = channel_choice_of(options.channel),
-         .stop_on_bad = options.on_bad == OnBad::stop,
-         .bad_cap = options.bad_cap,
-         .cap_name = "data.bad_cap",
-         .keeps_shards = false,
-         .skip_hint = "data.on_bad=skip leaves such utterances out, up to data.bad_cap of them",
-         .channel_hint = "choose one for the whole manifest: data.channel=average (or 0, 1 ...)"});
+    const PrepareAudioSummary summary =
+        prepare_audio(world, log, {manifest}, folder, packing_of(options));
     log.info("data: {}", summary.to_string());
   } catch (const DataError&) {
     std::error_code ignored;
@@ -467,7 +470,16 @@ std::string pack_on_first_use(Communicator& world, Logger& log,
     int there = 0;
     if (made && world.rank() == 0) there = fs::exists(place[i] + "/index.bin");
     world.broadcast(&there, sizeof there, 0);
-    if (!made || there != 0) continue;
+    if (!made) continue;
+    if (there != 0) {
+      // Another run may have left out what this one shall stop at.
+      together(world, [&] {
+        if (world.rank() != 0) return;
+        const std::string left_out = judge_left_out(place[i], packing_of(options));
+        if (!left_out.empty()) log.info("data: '{}': {}", manifest, left_out);
+      });
+      continue;
+    }
     log.info("data: packing '{}' for its first use, into {}", manifest, place[i]);
     pack(world, log, manifest, place[i], options);
   }

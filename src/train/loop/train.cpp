@@ -370,6 +370,13 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
   if (deck.eval.interval > deck.train.max_steps && data->has_validation() && mesh.rank() == 0)
     log.info("eval.interval is {} and train.max_steps is {}: only the last step is evaluated",
              deck.eval.interval, deck.train.max_steps);
+  if (deck.optimizer.warmup_steps > deck.train.max_steps && deck.train.max_steps > 0 &&
+      mesh.rank() == 0)
+    log.info(
+        "optimizer.warmup_steps is {} and train.max_steps is {}: the learning rate does not "
+        "reach {:g}; a warm-up of a tenth of the steps is usual: optimizer.warmup_steps={}",
+        deck.optimizer.warmup_steps, deck.train.max_steps, deck.optimizer.learning_rate,
+        std::max<std::int64_t>(1, deck.train.max_steps / 10));
   if (const std::string idle = empty_places(batch); !idle.empty() && mesh.rank() == 0)
     log.warn("{}", idle);
 

@@ -94,6 +94,7 @@ TEST_F(FolderManifest, FaultsAreNamed) {
   EXPECT_NE(refusal().find("b.txt' is not UTF-8"), std::string::npos);
   put("sound/b.txt", "b"), put("sound/b.flac", "fLaC");
   EXPECT_NE(refusal().find("differ only in their extensions"), std::string::npos);
+  EXPECT_NE(refusal({.no_texts = true}).find("b.flac' cannot be read"), std::string::npos);
   std::filesystem::remove(folder_ / "sound/b.wav");
   EXPECT_NE(refusal().find("b.flac' cannot be read as audio"), std::string::npos) << refusal();
   EXPECT_NE(refusal().find("; --on-bad skip leaves such recordings out"), std::string::npos)
