@@ -86,7 +86,7 @@ expect "--describe of a key in two words" 0 "optimizer.learning_rate"
 check "... and of no other key" eval '! grep -qE "^  (optimizer.warmup|train[.])" stdout'
 run 0 train --describe clip
 expect "--describe of a word in a name" 0 "with 'clip' in the name or text:" "optimizer.grad_clip"
-run 0 train --describe adapters
+run 0 train --describe low-rank
 check "... whose sentences end before a capital" matches stdout 'model.lora.rank .*Hu et al\. [0-9]'
 run 0 train --describe Gradients norm
 expect "--describe of two words of a text" 0 "optimizer.grad_clip" "prints the whole text of a key"
