@@ -29,7 +29,9 @@ expect "... and eval finds it" 0 "val_loss="
 ln -s "$root/jobs" "$root/bench" . && mkdir -p build && ln -sf "$choir" build/choir
 export SITE=local
 ran=0
+mkdir texts && head -c 50000 data/quickstart/input.txt >texts/a.txt
 while read -r line; do
+  line=${line/=FOLDER/=texts}
   case $line in
     *choir\ train*) line="${line/ train.max_steps=500/} train.max_steps=6 optimizer.warmup_steps=1" ;;
     *bench/scaling.sh*)
