@@ -108,7 +108,7 @@ expect "several GPUs a rank" 2 "a rank has one GPU here" "jobs/launch -n 4"
 run 2 bench collectives --max 1M
 expect "the beginning of an option" 2 "not an argument of this command: --max" "did you mean --max-bytes?"
 run 2 bench collectives -b 4K -e 4K -n 1
-expect "the answer below the tables" 0 "RESULT: bus bandwidth with the largest buffers of each table" "average over all rows: "
+expect "the answer below the tables" 0 "RESULT: bus bandwidth with the largest buffers of each table" "# avg bus bandwidth: "
 asked "--sizes" "--sizes of other programs: --min-bytes and --max-bytes" bench collectives --sizes 8M
 # The hint on the list of keys stands only where nothing better is known.
 run 0 train "$debug" nothing.like=3

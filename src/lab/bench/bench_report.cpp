@@ -261,7 +261,7 @@ std::string to_string(const CollectivesReport& report) {
     text += fmt::format("  {:<14} along {:<4} {:>9.3f} GB/s with {}, by {}\n", r.name, r.axis,
                         r.bus_gb_per_s, format_bytes(static_cast<double>(r.bytes)), r.transport);
   return text + fmt::format(
-                    "average over all rows: {:.4f} GB/s of bus bandwidth\n"
+                    "# avg bus bandwidth: {:.4f} GB/s\n"
                     "{}: {} of {} rows, {} wrong values{}\n",
                     sum / static_cast<double>(report.rows.size()),
                     report.valid() ? "VALID" : "INVALID", report.rows.size(), report.rows.size(),
