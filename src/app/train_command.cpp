@@ -22,6 +22,7 @@
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/deck/foreign_names.hpp"
 #include "src/lab/plan/layout_plan.hpp"
 #include "src/lab/plan/model_sizes.hpp"
 #include "src/lab/plan/target.hpp"
@@ -73,8 +74,8 @@ int train(MpiSession& session, const FamilyTable& families, const std::string& p
   }
 }
 
-/// The part of `choir train --describe` about a key, a section, or all keys with this last name.
-/// Throws DeckError if there is none.
+/// The part of `choir train --describe` about a key, a section, or all keys with this last name; ""
+/// if there is none.
 std::string describe_keys(const FamilyTable& table, const std::string& word) {
   std::string found;
   bool wanted = false;
@@ -88,7 +89,11 @@ std::string describe_keys(const FamilyTable& table, const std::string& word) {
         !key.empty() && (key == word || key.starts_with(word + ".") || key.ends_with("." + word));
     if (wanted) found += line + "\n";
   }
-  if (!found.empty()) return found.substr(0, found.size() - 1);
+  return found.empty() ? "" : found.substr(0, found.size() - 1);
+}
+
+/// The refusal of a word that names nothing.
+DeckError unknown_key(const FamilyTable& table, const std::string& word) {
   std::vector<std::string> lasts;
   for (const std::string& line : split(describe_deck(table), '\n'))
     if (line.starts_with("  ") && line[2] != ' ') {
@@ -96,10 +101,10 @@ std::string describe_keys(const FamilyTable& table, const std::string& word) {
       lasts.push_back(key.substr(key.rfind('.') + 1));
     }
   const std::string near = nearest_name(word, lasts);
-  throw DeckError(near.empty() || word.find('.') != std::string::npos
-                      ? refusal_of(table, word, "0")
-                      : fmt::format("no key is called '{}'; did you mean '{}'?", word, near),
-                  "`choir train --describe` lists every key");
+  return DeckError(near.empty() || word.find('.') != std::string::npos
+                       ? refusal_of(table, word, "0")
+                       : fmt::format("no key is called '{}'; did you mean '{}'?", word, near),
+                   "`choir train --describe` lists every key");
 }
 
 /// Small letters with blanks in place of '-' and '_'.
@@ -149,40 +154,41 @@ std::string search_keys(const FamilyTable& table, const Arguments& words) {
   return text + "`choir train --describe KEY` prints the whole text of a key";
 }
 
-/// Prints the keys that the words name, or else those that contain the words, and then throws for
-/// the words without any. A name in several words, "learning rate", is looked for with underscores
-/// first.
+/// The text about a word: the keys that it names, else the key that another program calls so, else
+/// the keys that contain it; "" if there is none.
+std::string text_about(const FamilyTable& table, const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  if (std::string found = describe_keys(table, name); !found.empty()) return found;
+  const std::string advice = foreign_advice(table.keys(), name);
+  if (advice.empty()) return search_keys(table, {name});
+  if (advice.find(' ') != std::string::npos) return {};  // a sentence, for the refusal
+  return fmt::format("'{}' of other programs is here:\n{}", name, describe_keys(table, advice));
+}
+
+/// Prints the texts about the words, and then throws for those that name nothing. A name in several
+/// words, "learning rate", is looked for with underscores first; several words that are not all
+/// keys are looked for together.
 void print_keys(const FamilyTable& table, const Arguments& words) {
   Arguments names = words;
   if (const std::string joined = join(words, "_");
       words.size() > 1 && describe_deck(table).find("." + joined + " ") != std::string::npos)
     names = {joined};
-  std::string unknown, hint;
-  const auto is_known = [&](const std::string& word) {
-    try {
-      return !describe_keys(table, word).empty();
-    } catch (const DeckError&) {
-      return false;
-    }
-  };
-  if (names.size() > 1 && !std::ranges::all_of(names, is_known))
+  const bool all_keys = std::ranges::all_of(
+      names, [&](const std::string& word) { return !describe_keys(table, word).empty(); });
+  if (names.size() > 1 && !all_keys)
     if (const std::string found = search_keys(table, words); !found.empty()) {
       print_safely("{}\n", found);
       return;
     }
+  std::string unknown, hint;
   for (const std::string& word : names) {
-    try {
-      print_safely("{}\n", describe_keys(table, word.substr(0, word.find('='))));
-    } catch (const DeckError& error) {
-      // A name of another program has its successor in the error.
-      const bool foreign = std::string_view(error.what()).ends_with(" here");
-      if (const std::string found = foreign ? "" : search_keys(table, {word}); !found.empty()) {
-        print_safely("{}\n", found);
-        continue;
-      }
-      unknown += (unknown.empty() ? "" : "\n  ") + std::string(error.what());
-      hint = error.hint();
+    if (const std::string text = text_about(table, word); !text.empty()) {
+      print_safely("{}\n", text);
+      continue;
     }
+    const DeckError error = unknown_key(table, word);
+    unknown += (unknown.empty() ? "" : "\n  ") + std::string(error.what());
+    hint = error.hint();
   }
   if (!unknown.empty()) throw DeckError(unknown, hint);
 }

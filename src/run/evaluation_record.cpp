@@ -28,9 +28,8 @@ std::vector<std::pair<std::string, double>> values_of(const std::vector<Validati
 namespace {
 
 /// Six digits behind the point; a negative number that is rounded to zero has no sign. A number
-/// that is not finite is "null", as in JSON.
+/// that is not finite is "nan" or "inf", as in the lines of training; it is null only in JSON.
 std::string six_digits(double value) {
-  if (!std::isfinite(value)) return "null";
   std::string text = fmt::format("{:.6f}", value);
   if (text == "-0.000000") text.erase(0, 1);
   return text;

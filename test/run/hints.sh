@@ -88,6 +88,8 @@ run 0 train --describe clip
 expect "--describe of a word in a name" 0 "with 'clip' in the name or text:" "optimizer.grad_clip"
 run 0 train --describe low-rank
 check "... whose sentences end before a capital" matches stdout 'model.lora.rank .*Hu et al\. [0-9]'
+run 0 train --describe lr
+expect "... of a name of other programs" 0 "'lr' of other programs is here:" "  optimizer.learning_rate"
 run 0 train --describe Gradients norm
 expect "--describe of two words of a text" 0 "optimizer.grad_clip" "prints the whole text of a key"
 check "... on one screen" eval '[ "$(wc -l <stdout)" -le 24 ]'

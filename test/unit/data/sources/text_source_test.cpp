@@ -116,8 +116,8 @@ TEST(TextSource, FilesOfOtherKindsAreNotPlainText) {
   EXPECT_EQ(TextSource::open({folder / "code.txt"}, {}).files().size(), 1u);
 }
 
-// Such files are trained as they are, because somebody may want a model of HTML; but a note tells
-// it.
+// Texts with marks are trained as they are, because somebody may want a model of HTML, but a note
+// names their kind.
 TEST(TextSource, TextsWithMarksAreReadWithANote) {
   const ScratchFolder folder;
   std::string rows, ragged, prose, log;
